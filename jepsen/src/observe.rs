@@ -25,12 +25,12 @@ const FRESH: Duration = Duration::from_millis(1500);
 const LEADER: &str = "leader";
 
 /// A status with the time and the process life in which it was reported.
-type Said = (Instant, u64, v1::MemberStatus);
-type Seen = Arc<Mutex<BTreeMap<usize, Said>>>;
+type TimedStatus = (Instant, u64, v1::MemberStatus);
+type LastStatuses = Arc<Mutex<BTreeMap<usize, TimedStatus>>>;
 
 /// See the module.
 pub struct Observers {
-    seen: Seen,
+    seen: LastStatuses,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -40,7 +40,7 @@ impl Observers {
     /// # Errors
     /// When a certificate cannot be used.
     pub fn start(fleet: &Fleet, recorder: &Arc<Recorder>) -> Result<Self> {
-        let seen = Seen::default();
+        let seen = LastStatuses::default();
         let mut tasks = Vec::new();
         let mut all = Vec::new();
         for (at, place) in fleet.places.iter().enumerate() {
@@ -89,7 +89,13 @@ pub async fn leads(fleet: &Fleet, at: usize) -> bool {
 
 type Cluster = v1::cluster_client::ClusterClient<tonic::transport::Channel>;
 
-async fn watch(at: usize, place: Place, mut cluster: Cluster, recorder: Arc<Recorder>, seen: Seen) {
+async fn watch(
+    at: usize,
+    place: Place,
+    mut cluster: Cluster,
+    recorder: Arc<Recorder>,
+    seen: LastStatuses,
+) {
     let mut beat = tokio::time::interval(EVERY);
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {

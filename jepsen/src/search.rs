@@ -19,17 +19,17 @@ mod bits;
 mod levels;
 mod moves;
 mod outlook;
-mod seen;
 mod space;
+mod visited;
 mod watch;
 
 use crate::models::Model;
 use levels::Levels;
 use outlook::Outlook;
-use seen::Seen;
 use space::{ClassId, Space, StateId};
 use std::mem::size_of;
 use std::time::Instant;
+use visited::Visited;
 use watch::Watch;
 
 /// About how many bytes one search may hold.
@@ -98,7 +98,7 @@ struct Frame {
 pub struct Search<'a, M: Model> {
     space: Space<'a, M>,
     outlook: Outlook,
-    seen: Seen,
+    seen: Visited,
     required: Vec<Required>,
     crashed: Vec<Crashed>,
     /// Which required operations are in order, and which crashed ones.
@@ -154,7 +154,7 @@ impl<'a, M: Model> Search<'a, M> {
             used: vec![0; crashed.len() / 64 + 1],
             low: 0,
             left: required.len(),
-            seen: Seen::default(),
+            seen: Visited::default(),
             looked: vec![0; space.classes()],
             watch: Watch::default(),
             space,

@@ -42,7 +42,7 @@ struct Folder {
 type At = (String, String);
 
 /// The result of scanning.
-struct Looked {
+struct ScanResult {
     /// The cluster's folders that were found.
     found: Vec<Folder>,
     /// The scan covers the names after the first, up to and including the second. `None`: from the start, or to the
@@ -51,7 +51,7 @@ struct Looked {
 }
 
 /// A folder that has no run.
-struct Seen {
+struct OrphanFolder {
     /// When it was first listed with its present objects.
     since: Instant,
     /// Hash of the names of its objects; `None` if it could not be listed.
@@ -72,7 +72,7 @@ struct Orphans {
     age: Duration,
     /// The last name that the previous round scanned.
     after: Option<At>,
-    seen: BTreeMap<Folder, Seen>,
+    seen: BTreeMap<Folder, OrphanFolder>,
 }
 
 /// Sweeps for as long as the epoch lasts.
@@ -124,7 +124,7 @@ impl Folder {
     }
 }
 
-impl Looked {
+impl ScanResult {
     /// Whether the scan would have found this folder if it existed.
     fn covers(&self, folder: &Folder) -> bool {
         let (at, (after, upto)) = (folder.at(), &self.range);
@@ -140,7 +140,7 @@ impl Orphans {
     }
 
     /// Scans the next names for the cluster's folders.
-    async fn look(&mut self) -> Result<Looked, BlobError> {
+    async fn look(&mut self) -> Result<ScanResult, BlobError> {
         let namespaces = self.store.folders("runs").await?;
         let (after, mut found, mut names) = (self.after.take(), Vec::new(), 0);
         for namespace in namespaces {
@@ -158,11 +158,11 @@ impl Orphans {
                 names += 1;
                 if names == NAMES_PER_ROUND {
                     self.after = Some(at.clone());
-                    return Ok(Looked { found, range: (after, Some(at)) });
+                    return Ok(ScanResult { found, range: (after, Some(at)) });
                 }
             }
         }
-        Ok(Looked { found, range: (after, None) })
+        Ok(ScanResult { found, range: (after, None) })
     }
 
     /// The folders below one. None if they cannot be listed, so that the scan continues with others.
@@ -174,7 +174,7 @@ impl Orphans {
     }
 
     /// The objects of folders that had no run, and did not change, for long enough.
-    async fn judge(&mut self, looked: &Looked, without: Vec<Folder>, now: Instant) -> Vec<Due> {
+    async fn judge(&mut self, looked: &ScanResult, without: Vec<Folder>, now: Instant) -> Vec<Due> {
         let orphans: BTreeSet<&Folder> = without.iter().collect();
         // For the others a run was created meanwhile, or they are gone.
         self.seen.retain(|folder, _| orphans.contains(folder) || !looked.covers(folder));
@@ -185,7 +185,7 @@ impl Orphans {
                 Err(error) => {
                     let (namespace, name) = (&folder.namespace, &folder.folder);
                     tracing::warn!(%error, namespace, folder = name, "could not list a folder without a run; will retry");
-                    self.seen.insert(folder, Seen { since: now, objects: None });
+                    self.seen.insert(folder, OrphanFolder { since: now, objects: None });
                     continue;
                 }
             };
@@ -198,7 +198,7 @@ impl Orphans {
                 Some(seen) if seen.objects == objects => seen.since,
                 _ => now,
             };
-            self.seen.insert(folder.clone(), Seen { since, objects });
+            self.seen.insert(folder.clone(), OrphanFolder { since, objects });
             if now.duration_since(since) >= self.age {
                 due.push(Due { folder, keys });
             }

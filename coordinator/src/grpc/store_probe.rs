@@ -24,11 +24,11 @@ pub(crate) struct StoreProbe {
     /// Checks of the object that were started.
     begun: AtomicU64,
     /// Locked during a check.
-    seen: Mutex<Seen>,
+    seen: Mutex<ProbeState>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct ProbeState {
     /// The probe as it was last written.
     written: Option<BlobRef>,
     /// The result of the last check; `None` if its caller left before it ended.

@@ -12,7 +12,7 @@ use rollout_ledger::id::{LedgerMs, SessionId};
 use std::collections::HashMap;
 use std::time::Duration;
 
-struct Seen {
+struct LastHeartbeat {
     at: LedgerMs,
     started: Vec<HeldRows>,
     /// The index up to which the log was applied at that time. The worker may have started rows that were granted
@@ -34,7 +34,7 @@ pub(crate) fn return_time(workers: usize) -> Duration {
 /// When each worker was heard.
 pub(crate) struct Liveness {
     opened: LedgerMs,
-    seen: Mutex<HashMap<SessionId, Seen>>,
+    seen: Mutex<HashMap<SessionId, LastHeartbeat>>,
 }
 
 impl Liveness {
@@ -46,7 +46,7 @@ impl Liveness {
     /// Records a message of a worker.
     pub(crate) fn heard(&self, session: SessionId, at: LedgerMs) {
         let mut seen = self.seen.lock();
-        seen.entry(session).or_insert(Seen { at, started: Vec::new(), index: 0 }).at = at;
+        seen.entry(session).or_insert(LastHeartbeat { at, started: Vec::new(), index: 0 }).at = at;
     }
 
     /// Records a worker's heartbeat: the rows that its engines run, and the index up to which the log was applied.
@@ -56,7 +56,7 @@ impl Liveness {
         at: LedgerMs,
         (started, index): (Vec<HeldRows>, u64),
     ) {
-        self.seen.lock().insert(session, Seen { at, started, index });
+        self.seen.lock().insert(session, LastHeartbeat { at, started, index });
     }
 
     /// How long a worker has been silent.

@@ -3,8 +3,8 @@
 //! *Invariant:* [`Search::undo`] restores exactly what [`Search::take`] changed.
 
 use super::outlook::{Outlook, Target, Use};
-use super::seen::FastHash;
 use super::space::{ClassId, Space, StateId};
+use super::visited::FastHash;
 use super::{CRASHED, Search, Taken, bits};
 use crate::models::Model;
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! States and operations of a search as small numbers, and the steps between them, each computed once.
 
-use super::seen::FastHash;
+use super::visited::FastHash;
 use crate::models::Model;
 use std::collections::HashMap;
 use std::mem::size_of;

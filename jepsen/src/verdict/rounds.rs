@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const SIZES: std::ops::RangeInclusive<usize> = 2..=3;
 
 /// One participant's view of a round.
-struct Seen<'a> {
+struct RoundView<'a> {
     key: &'a str,
     name: String,
     round: i64,
@@ -34,7 +34,7 @@ fn answered<'a>(
     })
 }
 
-fn seen(operations: &[Operation]) -> Vec<Seen<'_>> {
+fn seen(operations: &[Operation]) -> Vec<RoundView<'_>> {
     let rounds = answered(operations, "round");
     let each = rounds.filter_map(|(operation, value, at)| {
         let (Value::List(given), Value::List(told)) = (&operation.input, value) else {
@@ -43,7 +43,7 @@ fn seen(operations: &[Operation]) -> Vec<Seen<'_>> {
         let [Value::Int(round), Value::Int(rank), members @ ..] = told.as_slice() else {
             return None;
         };
-        Some(Seen {
+        Some(RoundView {
             key: operation.key.as_deref().unwrap_or_default(),
             name: text(given.first()?),
             round: *round,
@@ -59,10 +59,10 @@ fn seen(operations: &[Operation]) -> Vec<Seen<'_>> {
 pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
     let mut found = Vec::new();
     let seen = seen(operations);
-    let mut rosters: BTreeMap<(&str, i64), &Seen<'_>> = BTreeMap::new();
+    let mut rosters: BTreeMap<(&str, i64), &RoundView<'_>> = BTreeMap::new();
     let mut first: BTreeMap<(&str, i64), u64> = BTreeMap::new();
     for one in &seen {
-        let Seen { key, name, round, rank, members, at } = one;
+        let RoundView { key, name, round, rank, members, at } = one;
         let distinct: BTreeSet<_> = members.iter().collect();
         if distinct.len() != members.len() || !SIZES.contains(&members.len()) {
             found.push(format!("round {round} of {key} has the members {members:?}"));
@@ -116,7 +116,10 @@ fn two_at_once(operations: &[Operation], first: &BTreeMap<(&str, i64), u64>) -> 
 }
 
 /// Checks for a name under a rank of a round's store that does not have this rank.
-fn strangers(operations: &[Operation], rosters: &BTreeMap<(&str, i64), &Seen<'_>>) -> Vec<String> {
+fn strangers(
+    operations: &[Operation],
+    rosters: &BTreeMap<(&str, i64), &RoundView<'_>>,
+) -> Vec<String> {
     let mut found = Vec::new();
     for (operation, value, _) in answered(operations, "peers") {
         let (Value::List(given), Value::List(names)) = (&operation.input, value) else { continue };

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// A row as both can show it.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-enum Seen {
+enum RowView {
     Pending(Option<(Attempt, SlotRef)>),
     Running(Attempt, SlotRef, Option<(Attempt, SlotRef)>),
     Waiting(u64),
@@ -72,7 +72,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
             prop_assert_eq!((view.rows, view.sealed.is_some()), (gone.rows, gone.sealed));
             continue;
         }
-        let expected: Vec<Seen> = run.rows.iter().map(seen_in_model).collect();
+        let expected: Vec<RowView> = run.rows.iter().map(seen_in_model).collect();
         prop_assert_eq!(seen_in_ledger(ledger, RunNo(no)), expected, "rows of run {}", no);
         prop_assert_eq!(
             trials_in_ledger(ledger, RunNo(no)),
@@ -116,16 +116,16 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
     Ok(())
 }
 
-fn seen_in_model(row: &Row) -> Seen {
+fn seen_in_model(row: &Row) -> RowView {
     match row.state {
-        RowState::Pending { late } => Seen::Pending(late.map(|l| (l.attempt, l.slot))),
+        RowState::Pending { late } => RowView::Pending(late.map(|l| (l.attempt, l.slot))),
         RowState::Running(lease) => {
             let speculative = row.speculative.map(|l| (l.attempt, l.slot));
-            Seen::Running(lease.attempt, lease.slot, speculative)
+            RowView::Running(lease.attempt, lease.slot, speculative)
         }
-        RowState::Waiting { until } => Seen::Waiting(until),
-        RowState::Done { digest, at } => Seen::Done(digest, at),
-        RowState::Failed => Seen::Failed(row.strikes.iter().sum()),
+        RowState::Waiting { until } => RowView::Waiting(until),
+        RowState::Done { digest, at } => RowView::Done(digest, at),
+        RowState::Failed => RowView::Failed(row.strikes.iter().sum()),
     }
 }
 
@@ -137,36 +137,38 @@ fn trials_in_ledger(ledger: &Ledger, no: RunNo) -> BTreeMap<u32, Shown> {
         .collect()
 }
 
-fn seen_in_ledger(ledger: &Ledger, no: RunNo) -> Vec<Seen> {
+fn seen_in_ledger(ledger: &Ledger, no: RunNo) -> Vec<RowView> {
     let (view, flight) = (ledger.run_view(no).unwrap(), ledger.flight_view(no).unwrap());
-    let mut rows = vec![Seen::Pending(None); view.rows as usize];
+    let mut rows = vec![RowView::Pending(None); view.rows as usize];
     for (slot, held) in &flight.lapsed {
         held.rows
             .iter()
-            .for_each(|r| rows[r as usize] = Seen::Pending(Some((held.attempt, *slot))));
+            .for_each(|r| rows[r as usize] = RowView::Pending(Some((held.attempt, *slot))));
     }
     for (slot, held) in &flight.live {
-        held.rows.iter().for_each(|r| rows[r as usize] = Seen::Running(held.attempt, *slot, None));
+        held.rows
+            .iter()
+            .for_each(|r| rows[r as usize] = RowView::Running(held.attempt, *slot, None));
     }
     for (slot, held) in &flight.speculative {
         for row in held.rows.iter() {
-            if let Seen::Running(_, _, speculative) = &mut rows[row as usize] {
+            if let RowView::Running(_, _, speculative) = &mut rows[row as usize] {
                 *speculative = Some((held.attempt, *slot));
             }
         }
     }
     for &(row, until) in &flight.waiting {
-        rows[row as usize] = Seen::Waiting(until.0);
+        rows[row as usize] = RowView::Waiting(until.0);
     }
     for number in 0..view.segments {
         let segment = ledger.segment_view(no, SegmentNo(number)).unwrap();
         for (row, result) in (segment.segment.first_row..).zip(&segment.results) {
             if let Some((part, at)) = *result {
-                rows[row as usize] = Seen::Done(segment.parts[part as usize].blob.digest, at);
+                rows[row as usize] = RowView::Done(segment.parts[part as usize].blob.digest, at);
             }
         }
         for (row, trouble) in &segment.failures {
-            rows[*row as usize] = Seen::Failed(trouble.strikes.total());
+            rows[*row as usize] = RowView::Failed(trouble.strikes.total());
         }
     }
     rows

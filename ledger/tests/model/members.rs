@@ -8,19 +8,19 @@ use rollout_ledger::{
 };
 
 /// What is known of a member: id, name, process, and what that does.
-type Seen = (u64, String, u64, &'static str);
+type KnownMember = (u64, String, u64, &'static str);
 
 /// The model's knowledge of all members.
 #[derive(Default)]
 pub(crate) struct MembersModel {
     leader: (String, u64),
-    seen: Vec<Seen>,
+    seen: Vec<KnownMember>,
     /// Events since the last comparison.
     told: Vec<String>,
 }
 
 impl MembersModel {
-    pub(crate) fn listed(&self) -> ((String, u64), Vec<Seen>) {
+    pub(crate) fn listed(&self) -> ((String, u64), Vec<KnownMember>) {
         let mut seen = self.seen.clone();
         seen.sort();
         (self.leader.clone(), seen)
@@ -141,7 +141,7 @@ impl Model {
 }
 
 /// The ledger's list, as the model's.
-pub(crate) fn listed(ledger: &Ledger) -> ((String, u64), Vec<Seen>) {
+pub(crate) fn listed(ledger: &Ledger) -> ((String, u64), Vec<KnownMember>) {
     let members = ledger.members();
     let seen = members.seen.iter().map(|(id, seen)| {
         let state = match seen.state {

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 const LOST_QUEUE: usize = 16;
 
 #[derive(Default)]
-struct Seen {
+struct PeerContact {
     streams: usize,
     heard: Option<Instant>,
 }
@@ -24,7 +24,7 @@ struct Seen {
 /// The connected members. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Presence {
-    seen: Arc<Mutex<HashMap<u64, Seen>>>,
+    seen: Arc<Mutex<HashMap<u64, PeerContact>>>,
     lost: mpsc::Sender<u64>,
 }
 

@@ -24,7 +24,7 @@ struct Load {
 }
 
 /// The results of a run with one worker.
-struct Seen {
+struct RunFigures {
     /// From the creation of the run to the end of its last row.
     took: Duration,
     /// From the end of its last row to the end of the run.
@@ -33,13 +33,13 @@ struct Seen {
     requests: BTreeMap<String, u64>,
 }
 
-impl Seen {
+impl RunFigures {
     fn parts(&self) -> u64 {
         self.requests.get("PUT parts").copied().unwrap_or_default()
     }
 }
 
-fn run(load: Load) -> Result<Seen> {
+fn run(load: Load) -> Result<RunFigures> {
     let s3 = S3::start()?;
     let mut fleet = Fleet::start(FleetOptions { s3: Some(s3.clone()), ..FleetOptions::default() })?;
     let side = fleet.path("w1.side");
@@ -66,7 +66,7 @@ fn run(load: Load) -> Result<Seen> {
     let requests = s3.requests_of("w1");
     fleet.verify()?;
     fleet.passed()?;
-    Ok(Seen { took, ended_after, requests })
+    Ok(RunFigures { took, ended_after, requests })
 }
 
 #[test]

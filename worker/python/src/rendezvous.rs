@@ -55,12 +55,12 @@ struct Shared {
     sessions: Sessions,
     job: v1::JobName,
     participant: v1::Participant,
-    seen: Mutex<Seen>,
+    seen: Mutex<LastAnswers>,
 }
 
 /// The cluster's last answers.
 #[derive(Default)]
-struct Seen {
+struct LastAnswers {
     ticket: u64,
     /// Why the ticket is void.
     gone: Option<String>,
@@ -111,7 +111,7 @@ impl Rendezvous {
             }
             joined => joined.map_err(raised)?,
         };
-        *self.shared.seen.lock() = Seen { ticket: joined.ticket, ..Seen::default() };
+        *self.shared.seen.lock() = LastAnswers { ticket: joined.ticket, ..LastAnswers::default() };
         let keeping = self.shared.clone().keep_alive(joined.ticket, joined.keep_alive_ms);
         self.tasks.lock().spawn_on(keeping, &runtime);
         let ended = wait(py, FOR_EVER, self.shared.complete(joined.ticket, silence))?;

@@ -36,7 +36,7 @@ pub(crate) struct Xid {
 }
 
 #[derive(Default)]
-struct Seen {
+struct XidLog {
     /// How many were reported since the start.
     told: u64,
     last: VecDeque<Xid>,
@@ -44,7 +44,7 @@ struct Seen {
 
 /// The errors of this host.
 #[derive(Default)]
-pub(crate) struct Xids(Mutex<Seen>);
+pub(crate) struct Xids(Mutex<XidLog>);
 
 impl Xids {
     /// The installed driver's errors, watched from the first call on.

@@ -192,7 +192,7 @@ async fn folders_that_are_gone_are_forgotten() {
 #[test]
 fn a_round_forgets_only_folders_in_the_range_that_it_scanned() {
     let at = |name: &str| Some(("default".to_owned(), name.to_owned()));
-    let looked = Looked { found: Vec::new(), range: (at("b"), at("d")) };
+    let looked = ScanResult { found: Vec::new(), range: (at("b"), at("d")) };
     for (name, covered) in [("b", false), ("b-", true), ("c", true), ("d", true), ("d-", false)] {
         let folder = rollout_storage::run_folder(name, OURS, 1);
         let folder = Folder { namespace: "default".to_owned(), folder };

@@ -16,10 +16,10 @@ use crate::engine::request::Task;
 use crate::engine::test_row;
 use crate::run::RunInfo;
 
-type Seen = Arc<Mutex<Vec<(String, Value)>>>;
+type SentRequests = Arc<Mutex<Vec<(String, Value)>>>;
 
 async fn answer(
-    State(seen): State<Seen>,
+    State(seen): State<SentRequests>,
     headers: HeaderMap,
     Json(body): Json<Value>,
 ) -> (StatusCode, Json<Value>) {
@@ -75,8 +75,8 @@ async fn in_lines(response: axum::response::Response) -> axum::response::Respons
     response
 }
 
-async fn server() -> (String, Seen) {
-    let seen = Seen::default();
+async fn server() -> (String, SentRequests) {
+    let seen = SentRequests::default();
     let app = Router::new()
         .route("/v1/completions", post(answer))
         .route("/v1/chat/completions", post(answer))

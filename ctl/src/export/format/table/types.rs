@@ -35,9 +35,9 @@ pub(super) enum Kind {
 
 /// Kinds of values that a column has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Seen(u8);
+struct ValueKinds(u8);
 
-impl Seen {
+impl ValueKinds {
     const BOOL: u8 = 1;
     const TEXT: u8 = 1 << 1;
     const INTEGER: u8 = 1 << 2;
@@ -87,16 +87,16 @@ impl Seen {
 /// The flags of a number.
 fn number(text: &str) -> u8 {
     if text.contains(['.', 'e', 'E']) {
-        return if is_double(text) { Seen::DOUBLE } else { Seen::OTHER };
+        return if is_double(text) { ValueKinds::DOUBLE } else { ValueKinds::OTHER };
     }
-    let long = |value: u64| if value > DOUBLE_INTEGER_MAX { Seen::LONG } else { 0 };
+    let long = |value: u64| if value > DOUBLE_INTEGER_MAX { ValueKinds::LONG } else { 0 };
     match (text.parse::<i64>(), text.parse::<u64>()) {
         (Ok(value), _) => {
-            let negative = if value < 0 { Seen::NEGATIVE } else { 0 };
-            Seen::INTEGER | negative | long(value.unsigned_abs())
+            let negative = if value < 0 { ValueKinds::NEGATIVE } else { 0 };
+            ValueKinds::INTEGER | negative | long(value.unsigned_abs())
         }
-        (Err(_), Ok(_)) => Seen::INTEGER | Seen::BEYOND | Seen::LONG,
-        _ => Seen::OTHER,
+        (Err(_), Ok(_)) => ValueKinds::INTEGER | ValueKinds::BEYOND | ValueKinds::LONG,
+        _ => ValueKinds::OTHER,
     }
 }
 
@@ -127,8 +127,8 @@ type First = (usize, u64, usize);
 /// The types of the rows so far.
 #[derive(Debug, Default)]
 pub(in crate::export) struct Types {
-    id: Seen,
-    own: BTreeMap<String, (Seen, First)>,
+    id: ValueKinds,
+    own: BTreeMap<String, (ValueKinds, First)>,
     too_many: bool,
 }
 
@@ -165,7 +165,7 @@ impl Types {
                 self.too_many = true;
                 return;
             }
-            self.own.insert(name.to_owned(), (Seen::default(), at));
+            self.own.insert(name.to_owned(), (ValueKinds::default(), at));
         }
         if let Some((seen, first)) = self.own.get_mut(name) {
             seen.note(value.get());
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     fn kind(values: &[&str]) -> Kind {
-        let mut seen = Seen::default();
+        let mut seen = ValueKinds::default();
         values.iter().for_each(|value| seen.note(value));
         seen.kind()
     }

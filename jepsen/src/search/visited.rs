@@ -45,14 +45,14 @@ impl Hasher for Mix {
 type Set = Box<[u64]>;
 
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct Visited {
     /// For each set of answered operations with its state: the sets of crashed operations that
     /// were used to get there, none a subset of another.
     visited: HashMap<Set, Vec<Set>, FastHash>,
     bytes: usize,
 }
 
-impl Seen {
+impl Visited {
     /// Remembers a configuration; false if an equivalent one with a subset of its crashed operations was seen.
     pub(super) fn admit(&mut self, key: &[u64], used: &[u64], watch: &mut Watch) -> bool {
         let words = used.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_configuration_is_admitted_unless_one_with_fewer_crashed_operations_was() {
-        let mut seen = Seen::default();
+        let mut seen = Visited::default();
         let mut admit = |key, used| seen.admit(key, used, &mut Watch::default());
         assert!(admit(&[7], &[0b011, 0]));
         assert!(!admit(&[7], &[0b011, 0]));
