@@ -72,7 +72,7 @@ struct Inner {
     seeds: Vec<Endpoint>,
     tls: ClientTls,
     known: Mutex<Knowledge>,
-    channels: Mutex<HashMap<Endpoint, Kept>>,
+    channels: Mutex<HashMap<Endpoint, CachedChannel>>,
     /// Held by the one call that searches for the leader; all others use its result.
     looking: tokio::sync::Mutex<()>,
     /// The same for calls that wait at a silent leader and ask whether another one leads.
@@ -89,7 +89,7 @@ struct Inner {
 }
 
 /// A channel, and whether it is connected.
-struct Kept {
+struct CachedChannel {
     channel: Channel,
     open: OpenConnections,
 }
@@ -301,7 +301,7 @@ impl Client {
         let (channel, open) =
             counted_channel(endpoint, &self.inner.tls, &config.dial_map, &config.channel)?;
         let channel = Channel::new(channel, self.inner.known.lock().stamp.clone());
-        channels.insert(endpoint.clone(), Kept { channel: channel.clone(), open });
+        channels.insert(endpoint.clone(), CachedChannel { channel: channel.clone(), open });
         Ok(channel)
     }
 

@@ -18,9 +18,9 @@ use std::path::Path;
 
 /// The lines of the file.
 #[derive(Default)]
-struct Kept(Vec<String>);
+struct FormatLines(Vec<String>);
 
-impl Kept {
+impl FormatLines {
     fn bytes(&mut self, name: &str, bytes: &[u8]) {
         let mut line = format!("{name} ");
         for byte in bytes {
@@ -51,7 +51,7 @@ fn rows() -> [PartRow<'static>; 2] {
 }
 
 /// What workers and clients put into an object store.
-fn objects(kept: &mut Kept) {
+fn objects(kept: &mut FormatLines) {
     kept.bytes("segment_without_rows", &SegmentWriter::new().finish());
     let mut writer = SegmentWriter::new();
     writer.push([7; 32], 1, b"{\"prompt\":\"a\"}").unwrap();
@@ -68,7 +68,7 @@ fn objects(kept: &mut Kept) {
 }
 
 /// Where these are in the store.
-fn names(kept: &mut Kept) {
+fn names(kept: &mut FormatLines) {
     let folder = run_folder("chat", CLUSTER, 300);
     kept.text("run_folder", &folder);
     kept.text("folder_mark", &folder_mark(CLUSTER));
@@ -83,7 +83,7 @@ fn names(kept: &mut Kept) {
 }
 
 /// Files of a worker's and of a member's directory.
-fn files(kept: &mut Kept, dir: &Path) {
+fn files(kept: &mut FormatLines, dir: &Path) {
     kept.bytes("record", &record::seal(b"context", b"payload"));
     let path = dir.join("spool");
     let (mut spool, _) = Spool::open(&path).unwrap();
@@ -102,7 +102,7 @@ fn files(kept: &mut Kept, dir: &Path) {
 }
 
 /// The header is JSON, of which each field is read for ever.
-fn snapshot(kept: &mut Kept, dir: &Path) {
+fn snapshot(kept: &mut FormatLines, dir: &Path) {
     let member = SnapshotMember {
         name: "c1".into(),
         peer_addr: "h1:6".into(),
@@ -139,7 +139,7 @@ fn snapshot(kept: &mut Kept, dir: &Path) {
 #[test]
 fn the_bytes_of_files_and_objects_are_locked() {
     let dir = tempfile::tempdir().unwrap();
-    let mut kept = Kept::default();
+    let mut kept = FormatLines::default();
     objects(&mut kept);
     names(&mut kept);
     files(&mut kept, dir.path());

@@ -31,14 +31,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// Metadata that came with the certificate and outlives the process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct EnrolledMetadata {
     /// Labels of every slot, from the token.
     pub(crate) labels: BTreeMap<String, String>,
     /// The lifetime of the certificate when it was issued.
     lifetime_ms: u64,
 }
 
-impl Kept {
+impl EnrolledMetadata {
     pub(crate) fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(bytes)
     }
@@ -91,7 +91,7 @@ impl Holder {
     }
 
     /// Tries until there is a certificate, or an error needs an operator.
-    async fn first(&self, refused_max: Duration) -> Result<Kept, AgentError> {
+    async fn first(&self, refused_max: Duration) -> Result<EnrolledMetadata, AgentError> {
         let mut refused_since = None;
         loop {
             match self.enrol().await.map_err(AgentError::Start)? {
@@ -126,32 +126,33 @@ impl Holder {
         Ok(enrolment::enrol(&token, &self.name, endpoints, &self.files, ROUND).await)
     }
 
-    fn keep(&self, enrolled: Enrolled) -> anyhow::Result<Kept> {
+    fn keep(&self, enrolled: Enrolled) -> anyhow::Result<EnrolledMetadata> {
         let lifetime_ms = u64::try_from(enrolled.lifetime.as_millis()).unwrap_or(u64::MAX);
-        let kept = Kept { labels: enrolled.labels.into_iter().collect(), lifetime_ms };
+        let kept = EnrolledMetadata { labels: enrolled.labels.into_iter().collect(), lifetime_ms };
         tracing::info!(identity = %enrolled.identity, lifetime_ms, "a certificate was issued");
         self.write_kept(&kept)?;
         Ok(kept)
     }
 
-    fn write_kept(&self, kept: &Kept) -> anyhow::Result<()> {
+    fn write_kept(&self, kept: &EnrolledMetadata) -> anyhow::Result<()> {
         let new = self.kept.with_extension("new");
         let written = std::fs::write(&new, serde_json::to_vec(kept)?);
         written.and_then(|()| std::fs::rename(&new, &self.kept)).context("enrolment.json")
     }
 
     /// A missing or damaged file is only logged: the certificate does not depend on it.
-    fn read_kept(&self) -> Kept {
-        let read =
-            |path: &Path| -> anyhow::Result<Kept> { Ok(Kept::parse(&std::fs::read(path)?)?) };
+    fn read_kept(&self) -> EnrolledMetadata {
+        let read = |path: &Path| -> anyhow::Result<EnrolledMetadata> {
+            Ok(EnrolledMetadata::parse(&std::fs::read(path)?)?)
+        };
         read(&self.kept).unwrap_or_else(|error| {
             tracing::warn!(error = format!("{error:#}"), "the certificate's metadata is lost");
-            Kept::default()
+            EnrolledMetadata::default()
         })
     }
 
     /// Renews each certificate at two thirds of its life, and retries until that succeeds.
-    async fn keep_renewing(self, mut kept: Kept) {
+    async fn keep_renewing(self, mut kept: EnrolledMetadata) {
         loop {
             self.until_due(kept.lifetime_ms).await;
             let most = Duration::from_millis(kept.lifetime_ms / 10);
@@ -194,7 +195,7 @@ impl Holder {
     }
 
     /// Gets the next certificate with the present one or, if that is no longer valid, with the token.
-    async fn another(&self, kept: &Kept) -> anyhow::Result<Kept> {
+    async fn another(&self, kept: &EnrolledMetadata) -> anyhow::Result<EnrolledMetadata> {
         if self.has_one() {
             let client = Client::new(self.client.clone())?;
             match enrolment::renew(&client, &self.files).await {
@@ -256,23 +257,23 @@ mod tests {
             ("pool".to_owned(), "spot".to_owned()),
             ("zone".to_owned(), "a".to_owned()),
         ]);
-        let kept = Kept { labels, lifetime_ms: 86_400_000 };
+        let kept = EnrolledMetadata { labels, lifetime_ms: 86_400_000 };
         holder.write_kept(&kept).unwrap();
         let text = std::fs::read_to_string(&holder.kept).unwrap();
         let text = check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/enrolment.json"), &text);
-        assert_eq!(Kept::parse(text.as_bytes()).unwrap(), kept);
+        assert_eq!(EnrolledMetadata::parse(text.as_bytes()).unwrap(), kept);
     }
 
     #[test]
     fn the_metadata_of_a_certificate_survives_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let holder = holder(dir.path(), "");
-        assert_eq!(holder.read_kept(), Kept::default());
+        assert_eq!(holder.read_kept(), EnrolledMetadata::default());
         let labels = BTreeMap::from([("pool".to_owned(), "spot".to_owned())]);
-        let kept = Kept { labels, lifetime_ms: 86_400_000 };
+        let kept = EnrolledMetadata { labels, lifetime_ms: 86_400_000 };
         holder.write_kept(&kept).unwrap();
         assert_eq!(holder.read_kept(), kept);
         std::fs::write(&holder.kept, "{").unwrap();
-        assert_eq!(holder.read_kept(), Kept::default());
+        assert_eq!(holder.read_kept(), EnrolledMetadata::default());
     }
 }

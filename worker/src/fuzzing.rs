@@ -13,7 +13,7 @@ use crate::disk::WorkerState;
 use crate::engine::EngineRow;
 use crate::engine::evidence::{Crash, DeathEvidence, classify};
 pub use crate::engine::openai::fuzzing::answer;
-use crate::enrolment::Kept;
+use crate::enrolment::EnrolledMetadata;
 use crate::held::{Named, first_ranges, listed};
 use crate::run::RunInfo;
 use crate::versions;
@@ -52,7 +52,7 @@ pub fn state(bytes: &[u8]) -> Result<u64, String> {
 /// # Errors
 /// Why it is refused.
 pub fn enrolment(bytes: &[u8]) -> Result<usize, String> {
-    Kept::parse(bytes).map(|kept| kept.labels.len()).map_err(|error| error.to_string())
+    EnrolledMetadata::parse(bytes).map(|kept| kept.labels.len()).map_err(|error| error.to_string())
 }
 
 /// Reads an engine's crash file; returns the code of its death, or `None` if the file is unusable.

@@ -127,18 +127,18 @@ impl SlotSpool {
 }
 
 /// A part's file, and whether a pending fsync covers all of it.
-struct Kept {
+struct SpoolFile {
     file: Spool,
     covered: Arc<AtomicBool>,
 }
 
-impl From<Spool> for Kept {
+impl From<Spool> for SpoolFile {
     fn from(file: Spool) -> Self {
         Self { file, covered: Arc::default() }
     }
 }
 
-type Files = BTreeMap<PartId, Kept>;
+type Files = BTreeMap<PartId, SpoolFile>;
 
 /// Operations that wait for the disk.
 enum Slow {

@@ -62,13 +62,13 @@ pub struct PartCache {
     store: BlobStore,
     bytes_max: u64,
     fetched: AtomicU64,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedParts>,
 }
 
 type Cell = Arc<OnceCell<Part>>;
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedParts {
     bytes: u64,
     uses: u64,
     entries: HashMap<[u8; 32], (Cell, u64, u64)>,
@@ -101,7 +101,7 @@ impl PartCache {
     }
 }
 
-impl Kept {
+impl CachedParts {
     fn touch(&mut self, digest: [u8; 32], bytes: u64, bytes_max: u64) -> Cell {
         self.uses += 1;
         // No writer makes a larger one, whatever the list claims.

@@ -19,16 +19,16 @@ const FORMAT: u32 = 1;
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct FileMembers {
     format: u32,
     cluster_id: String,
     coord_epoch: u64,
     members_version: u64,
-    members: Vec<KeptMember>,
+    members: Vec<FileMember>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct KeptMember {
+struct FileMember {
     id: u64,
     name: String,
     peer_addr: String,
@@ -39,9 +39,9 @@ struct KeptMember {
     voter: bool,
 }
 
-impl From<&v1::MemberInfo> for KeptMember {
+impl From<&v1::MemberInfo> for FileMember {
     fn from(m: &v1::MemberInfo) -> Self {
-        KeptMember {
+        FileMember {
             id: m.id,
             name: m.name.clone(),
             peer_addr: m.peer_addr.clone(),
@@ -54,8 +54,8 @@ impl From<&v1::MemberInfo> for KeptMember {
     }
 }
 
-impl From<KeptMember> for v1::MemberInfo {
-    fn from(m: KeptMember) -> Self {
+impl From<FileMember> for v1::MemberInfo {
+    fn from(m: FileMember) -> Self {
         v1::MemberInfo {
             id: m.id,
             name: m.name,
@@ -84,7 +84,7 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Knowledge>> {
 
 /// Parses the bytes of the file.
 pub(super) fn parse(bytes: &[u8]) -> io::Result<Knowledge> {
-    let kept: Kept = serde_json::from_slice(bytes)?;
+    let kept: FileMembers = serde_json::from_slice(bytes)?;
     if kept.format != FORMAT {
         return Err(io::Error::other(format!("unknown format {}", kept.format)));
     }
@@ -100,12 +100,12 @@ pub(super) fn parse(bytes: &[u8]) -> io::Result<Knowledge> {
 
 /// Replaces the file, durably.
 pub(super) fn write(path: &Path, known: &Knowledge) -> io::Result<()> {
-    let kept = Kept {
+    let kept = FileMembers {
         format: FORMAT,
         cluster_id: known.cluster_id.clone(),
         coord_epoch: known.coord_epoch,
         members_version: known.version,
-        members: known.members.iter().map(KeptMember::from).collect(),
+        members: known.members.iter().map(FileMember::from).collect(),
     };
     let mut bytes = serde_json::to_vec_pretty(&kept)?;
     bytes.push(b'\n');

@@ -4,9 +4,9 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Records traces with an even id, because other tests run at the same time.
-struct Kept(Arc<Mutex<Vec<EndedSpan>>>);
+struct RecordedSpans(Arc<Mutex<Vec<EndedSpan>>>);
 
-impl Recorder for Kept {
+impl Recorder for RecordedSpans {
     fn wants(&self, trace: u128) -> bool {
         trace.is_multiple_of(2)
     }
@@ -35,8 +35,8 @@ async fn spans_of_a_wanted_trace_follow_each_other_and_others_pass_their_callers
     drop(before);
 
     let kept: Arc<Mutex<Vec<EndedSpan>>> = Arc::default();
-    assert!(record_with(Kept(kept.clone())));
-    assert!(!record_with(Kept(kept.clone())), "a second recorder is refused");
+    assert!(record_with(RecordedSpans(kept.clone())));
+    assert!(!record_with(RecordedSpans(kept.clone())), "a second recorder is refused");
     for other in [UNWANTED, NOT_SAMPLED] {
         let span = served(other);
         assert_eq!((span.is_recorded(), span.context().to_string()), (false, other.to_owned()));

@@ -24,7 +24,7 @@ const END_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The tail of a process's output.
 pub(super) struct LastWords {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<StderrTail>>,
     /// Closed when the pipe has been read to its end.
     ended: oneshot::Receiver<()>,
 }
@@ -42,7 +42,7 @@ impl LastWords {
 pub(super) fn follow(mut pipe: io::PipeReader, slot: u32) -> io::Result<LastWords> {
     let name = format!("engine-log-{slot}");
     let (end, ended) = oneshot::channel();
-    let kept = Arc::new(Mutex::new(Kept::default()));
+    let kept = Arc::new(Mutex::new(StderrTail::default()));
     let words = LastWords { kept: kept.clone(), ended };
     std::thread::Builder::new().name(name).spawn(move || {
         let mut lines = Lines::new();
@@ -67,13 +67,13 @@ pub(super) fn follow(mut pipe: io::PipeReader, slot: u32) -> io::Result<LastWord
 
 /// The last bytes.
 #[derive(Default)]
-struct Kept {
+struct StderrTail {
     bytes: VecDeque<u8>,
     /// Whether earlier bytes were dropped.
     cut: bool,
 }
 
-impl Kept {
+impl StderrTail {
     fn take(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
         let over = self.bytes.len().saturating_sub(LAST_WORDS_BYTES_MAX);
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_kept_whole_and_within_bounds() {
-        let mut kept = Kept::default();
+        let mut kept = StderrTail::default();
         kept.take(b"first\n");
         kept.take(b"last\n\n");
         assert_eq!(kept.text(), "first\nlast");
