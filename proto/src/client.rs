@@ -32,7 +32,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::Status;
 
-pub use self::answer::Answer;
+pub use self::answer::HasHeader;
 pub use self::config::{CallOptions, ClientConfig, OnWait};
 pub use self::failure::{ClientError, Tried};
 pub use self::members::MemberRef;

@@ -54,7 +54,7 @@ pub use channel::{
     STORE_REQUEST_BYTES_MAX, STREAM_WINDOW_BYTES, channel, presented,
 };
 pub use client::{
-    Answer, CallOptions, Client, ClientConfig, ClientError, MemberRef, OnWait, PendingRequest,
+    CallOptions, Client, ClientConfig, ClientError, HasHeader, MemberRef, OnWait, PendingRequest,
     Session, services,
 };
 pub use endpoint::{DialMap, Endpoint, EndpointError, HostPort};

@@ -69,7 +69,7 @@ struct Question {
     headers: BTreeMap<String, String>,
 }
 
-struct Answer {
+struct FakeResponse {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: String,
@@ -194,16 +194,16 @@ fn read(stream: &TcpStream) -> Result<Question> {
     Ok(Question { method, path: path.to_owned(), query, headers })
 }
 
-fn refusal(status: u16) -> Answer {
-    Answer { status, headers: Vec::new(), body: String::new() }
+fn refusal(status: u16) -> FakeResponse {
+    FakeResponse { status, headers: Vec::new(), body: String::new() }
 }
 
-fn aws(shared: &Shared, question: &Question) -> Answer {
+fn aws(shared: &Shared, question: &Question) -> FakeResponse {
     let header = |name: &str| question.headers.get(name).map(String::as_str);
     if question.path == "/latest/api/token" {
         let ttl = header(TTL).and_then(|ttl| ttl.parse().ok());
         return match (&*question.method, ttl) {
-            ("PUT", Some(1..=21_600_u32)) => Answer {
+            ("PUT", Some(1..=21_600_u32)) => FakeResponse {
                 status: 200,
                 headers: vec![(TTL, header(TTL).unwrap_or_default().to_owned())],
                 body: TOKEN.into(),
@@ -217,12 +217,12 @@ fn aws(shared: &Shared, question: &Question) -> Answer {
     let state = shared.0.lock().expect("no panic holds it");
     let name = question.path.strip_prefix(AWS_ROOT).unwrap_or_default();
     match state.values.get(name) {
-        Some(value) => Answer { status: 200, headers: Vec::new(), body: value.clone() },
+        Some(value) => FakeResponse { status: 200, headers: Vec::new(), body: value.clone() },
         None => refusal(404),
     }
 }
 
-fn gcp(shared: &Shared, question: &Question) -> Answer {
+fn gcp(shared: &Shared, question: &Question) -> FakeResponse {
     if question.headers.get("metadata-flavor").map(String::as_str) != Some("Google") {
         return refusal(403);
     }
@@ -238,16 +238,16 @@ fn gcp(shared: &Shared, question: &Question) -> Answer {
     }
     let google = ("metadata-flavor", "Google".to_owned());
     match state.values.get(name) {
-        Some(value) => Answer {
+        Some(value) => FakeResponse {
             status: 200,
             headers: vec![google, ("etag", etag(value))],
             body: value.clone(),
         },
-        None => Answer { headers: vec![google], ..refusal(404) },
+        None => FakeResponse { headers: vec![google], ..refusal(404) },
     }
 }
 
-fn azure(shared: &Shared, question: &Question) -> Answer {
+fn azure(shared: &Shared, question: &Question) -> FakeResponse {
     let marked = question.headers.get("metadata").map(String::as_str) == Some("true");
     if !marked || !question.query.contains_key("api-version") {
         return refusal(400);
@@ -255,7 +255,7 @@ fn azure(shared: &Shared, question: &Question) -> Answer {
     let state = shared.0.lock().expect("no panic holds it");
     let name = question.path.strip_prefix(AZURE_ROOT).unwrap_or_default();
     match state.values.get(name) {
-        Some(value) => Answer { status: 200, headers: Vec::new(), body: value.clone() },
+        Some(value) => FakeResponse { status: 200, headers: Vec::new(), body: value.clone() },
         None => refusal(404),
     }
 }

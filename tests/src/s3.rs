@@ -77,7 +77,7 @@ struct Request {
     body: Vec<u8>,
 }
 
-struct Answer {
+struct S3Response {
     status: &'static str,
     body: Arc<Vec<u8>>,
     /// The object's tag.
@@ -233,7 +233,7 @@ impl S3 {
     }
 
     /// `None`: the connection breaks.
-    fn answer(&self, request: &Request) -> Option<Answer> {
+    fn answer(&self, request: &Request) -> Option<S3Response> {
         let mut state = self.lock();
         state.requests += 1;
         let Some(key) = self.signer(request) else {
@@ -280,7 +280,7 @@ fn happens(every: u64, count: u64) -> bool {
 }
 
 impl State {
-    fn carry_out(&mut self, dialect: Dialect, request: &Request) -> Answer {
+    fn carry_out(&mut self, dialect: Dialect, request: &Request) -> S3Response {
         let (written, deleted) = dialect.done();
         let of_upload = request.query.contains_key("uploadId");
         match (request.method.as_str(), request.key.as_str()) {
@@ -299,11 +299,11 @@ impl State {
             ("DELETE", _) if of_upload => self.uploads.abort(request),
             ("PUT", key) => {
                 let tag = Some(self.put(key, request.body.clone()));
-                Answer { status: written, tag, ..done() }
+                S3Response { status: written, tag, ..done() }
             }
             ("DELETE", key) => {
                 self.objects.remove(key);
-                Answer { status: deleted, ..done() }
+                S3Response { status: deleted, ..done() }
             }
             ("GET" | "HEAD", key) => match self.objects.get(key) {
                 Some(body) => read_out(body, request.headers.get("range")),
@@ -320,7 +320,7 @@ impl State {
         tag
     }
 
-    fn list(&self, dialect: Dialect, query: &BTreeMap<String, String>) -> Answer {
+    fn list(&self, dialect: Dialect, query: &BTreeMap<String, String>) -> S3Response {
         let asked = |name: &str| query.get(name).map(String::as_str).unwrap_or_default();
         let (page, next) = self.page(asked("prefix"), asked(dialect.marker()));
         let xml = dialect.listing(&page, next.as_deref());
@@ -328,23 +328,23 @@ impl State {
     }
 }
 
-fn done() -> Answer {
-    Answer { status: "200 OK", body: Arc::default(), tag: None, range: None }
+fn done() -> S3Response {
+    S3Response { status: "200 OK", body: Arc::default(), tag: None, range: None }
 }
 
-fn text(xml: String) -> Answer {
-    Answer { body: Arc::new(xml.into_bytes()), ..done() }
+fn text(xml: String) -> S3Response {
+    S3Response { body: Arc::new(xml.into_bytes()), ..done() }
 }
 
 /// An object, or the requested range of it: `bytes=FIRST-LAST`, with LAST not beyond its end.
-fn read_out(body: &Arc<Vec<u8>>, asked: Option<&String>) -> Answer {
-    let whole = Answer { tag: Some(tag(body)), body: body.clone(), ..done() };
+fn read_out(body: &Arc<Vec<u8>>, asked: Option<&String>) -> S3Response {
+    let whole = S3Response { tag: Some(tag(body)), body: body.clone(), ..done() };
     let Some((first, last)) = asked.and_then(|a| a.strip_prefix("bytes=")?.split_once('-')) else {
         return whole;
     };
     let last = last.parse().map_or(body.len(), |last: usize| (last + 1).min(body.len()));
     match first.parse::<usize>().ok().filter(|first| *first < last) {
-        Some(first) => Answer {
+        Some(first) => S3Response {
             status: "206 Partial Content",
             range: Some(format!("bytes {first}-{}/{}", last - 1, body.len())),
             body: Arc::new(body[first..last].to_vec()),
@@ -354,9 +354,9 @@ fn read_out(body: &Arc<Vec<u8>>, asked: Option<&String>) -> Answer {
     }
 }
 
-fn refusal(status: &'static str, code: &str) -> Answer {
+fn refusal(status: &'static str, code: &str) -> S3Response {
     let body = format!("<Error><Code>{code}</Code><Message>as it was told to</Message></Error>");
-    Answer { status, body: Arc::new(body.into_bytes()), ..done() }
+    S3Response { status, body: Arc::new(body.into_bytes()), ..done() }
 }
 
 fn tag(body: &[u8]) -> String {
@@ -410,7 +410,7 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn respond(mut stream: &TcpStream, method: &str, answer: &Answer) -> Result<()> {
+fn respond(mut stream: &TcpStream, method: &str, answer: &S3Response) -> Result<()> {
     let mut head =
         format!("HTTP/1.1 {}\r\nlast-modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n", answer.status);
     if let Some(tag) = &answer.tag {

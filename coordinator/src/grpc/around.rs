@@ -31,7 +31,7 @@ where
 }
 
 /// The answer of a service.
-pub(crate) type Answer<S, B> = BoxFuture<
+pub(crate) type AroundFuture<S, B> = BoxFuture<
     'static,
     Result<http::Response<<S as HttpService<B>>::Body>, <S as Service<http::Request<B>>>::Error>,
 >;
@@ -43,7 +43,7 @@ pub(crate) trait Around: Clone {
         &self,
         inner: &mut S,
         request: http::Request<B>,
-    ) -> Answer<S, B>;
+    ) -> AroundFuture<S, B>;
 }
 
 /// The layer.
@@ -68,7 +68,7 @@ pub(crate) struct Surrounded<A, S> {
 impl<A: Around, S: HttpService<B>, B> Service<http::Request<B>> for Surrounded<A, S> {
     type Response = http::Response<S::Body>;
     type Error = S::Error;
-    type Future = Answer<S, B>;
+    type Future = AroundFuture<S, B>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)

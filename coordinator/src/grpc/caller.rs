@@ -4,7 +4,7 @@
 //!
 //! Deliberately absent: how it is kept (`leader::caller`).
 
-use crate::grpc::around::{Answer, Around, HttpService};
+use crate::grpc::around::{Around, AroundFuture, HttpService};
 use crate::leader::caller::serving;
 use futures::FutureExt;
 use rollout_proto::{Identity, PeerInfo};
@@ -18,7 +18,7 @@ impl Around for Caller {
         &self,
         inner: &mut S,
         request: http::Request<B>,
-    ) -> Answer<S, B> {
+    ) -> AroundFuture<S, B> {
         let caller = request.extensions().get::<PeerInfo>().map(|peer| peer.identity.clone());
         let caller = caller.unwrap_or_else(Identity::insecure);
         serving(caller, inner.call(request)).boxed()

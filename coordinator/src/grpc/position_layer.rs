@@ -4,7 +4,7 @@
 //!
 //! Deliberately absent: what is noted when (`observe::log_position`).
 
-use crate::grpc::around::{Answer, Around, HttpService};
+use crate::grpc::around::{Around, AroundFuture, HttpService};
 use crate::observe::log_position;
 use futures::FutureExt;
 
@@ -22,7 +22,7 @@ impl Around for PositionLayer {
         &self,
         inner: &mut S,
         request: http::Request<B>,
-    ) -> Answer<S, B> {
+    ) -> AroundFuture<S, B> {
         let (answer, layer) = (inner.call(request), *self);
         let answered = async move {
             let mut response = answer.await?;

@@ -251,9 +251,9 @@ async fn apply(
 #[cfg(feature = "seeded-bugs")]
 async fn hopeful(
     leading: &LeaderState,
-    proposed: impl Future<Output = crate::leader::proposer::Answer>,
+    proposed: impl Future<Output = crate::leader::proposer::ProposeResult>,
     results: usize,
-) -> crate::leader::proposer::Answer {
+) -> crate::leader::proposer::ProposeResult {
     if !seeded(Bug::SuccessWithoutQuorum) || results == 0 {
         return proposed.await;
     }

@@ -54,7 +54,7 @@ pub(crate) struct Applied {
 }
 
 /// The answer to a bundle.
-pub(crate) type Answer = Result<Applied, ProposeError>;
+pub(crate) type ProposeResult = Result<Applied, ProposeError>;
 
 /// The way into the log for one epoch.
 #[derive(Clone)]
@@ -91,7 +91,7 @@ impl Proposer {
 
     /// Applies operations together and in order, in a command shared with others. If the cluster's version lacks one
     /// of them, rejects all and proposes none, because a member of an older build could not read it.
-    pub(crate) async fn ops(&self, ops: Vec<Op>) -> Answer {
+    pub(crate) async fn ops(&self, ops: Vec<Op>) -> ProposeResult {
         if let Some(replies) = self.version().and_then(|version| too_new(&ops, version)) {
             return Ok(Applied { at: LogPosition::NONE, replies });
         }
@@ -135,7 +135,7 @@ impl Proposer {
 }
 
 /// Ends the span of a bundle, which covers the time from the queue to application.
-fn committed(mut span: Span, answer: &Answer) {
+fn committed(mut span: Span, answer: &ProposeResult) {
     match answer {
         Ok(Applied { at, replies }) => {
             span.note("rollout.log_index", at.index);
@@ -321,7 +321,7 @@ impl Pending {
 /// The caller of a bundle that was proposed.
 struct Waiting {
     ops: usize,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<ProposeResult>,
     /// Held until it is answered.
     _room: Room,
 }

@@ -9,7 +9,7 @@ mod member;
 mod table;
 
 use fixture::Fixture;
-use member::{Answer, Claim, Member, Moment};
+use member::{CallOutcome, Claim, Member, Moment};
 use prost::Message;
 use prost_types::FileDescriptorSet;
 use rollout_proto::{AnswerPosition, ErrorCode, Outcome, RpcError, v1};
@@ -151,10 +151,10 @@ async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
             let place = format!("{} in {:?}", case.method, wanted.code);
             let other_cluster = wanted.code == ErrorCode::OtherCluster;
             match (case.does, answer) {
-                (Does::TellEpoch, Answer::Message(_)) => {}
-                (Does::TellHistory, Answer::Message(_)) if !other_cluster => {}
+                (Does::TellEpoch, CallOutcome::Message(_)) => {}
+                (Does::TellHistory, CallOutcome::Message(_)) if !other_cluster => {}
                 (Does::TellEpoch, answer) => panic!("{place}: {answer:?}"),
-                (_, Answer::Refused(error, at)) => {
+                (_, CallOutcome::Refused(error, at)) => {
                     check_refusal(&place, &error, wanted);
                     assert_eq!(at, None, "{place}: nothing was looked at");
                 }
@@ -178,13 +178,15 @@ async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
             _ => member.moment().await.last_log > now.last_log,
         };
         let heard = match (case.does, &answer) {
-            (Does::Change, Answer::Message(_)) => grew,
-            (Does::Read, Answer::Message(_)) => !grew,
-            (Does::TellEpoch | Does::TellHistory, Answer::Message(_)) => true,
-            (Does::Refuse | Does::ServePeers, Answer::Refused(error, _)) => !of_the_gate(error),
+            (Does::Change, CallOutcome::Message(_)) => grew,
+            (Does::Read, CallOutcome::Message(_)) => !grew,
+            (Does::TellEpoch | Does::TellHistory, CallOutcome::Message(_)) => true,
+            (Does::Refuse | Does::ServePeers, CallOutcome::Refused(error, _)) => {
+                !of_the_gate(error)
+            }
             _ => false,
         };
-        if let Answer::Message(position) = &answer
+        if let CallOutcome::Message(position) = &answer
             && !has_position(case, *position, &now)
         {
             failures.push(format!("{} stands at {position:?}, asked in {now:?}", case.method));
@@ -222,7 +224,9 @@ async fn an_answer_without_a_result_has_an_index() {
         ("/rollout.v1.Items/RetryItems", retry.encode_to_vec()),
     ] {
         let answer = member.call(method, body.into(), truth).await;
-        let Answer::Refused(error, Some(position)) = answer else { panic!("{method}: {answer:?}") };
+        let CallOutcome::Refused(error, Some(position)) = answer else {
+            panic!("{method}: {answer:?}")
+        };
         assert_eq!((error.code, position.position), (ErrorCode::RunNotFound, None), "{method}");
         assert!(
             position.index >= now.last_log && position.coord_epoch == now.epoch,
@@ -233,7 +237,7 @@ async fn an_answer_without_a_result_has_an_index() {
     let leave = v1::LeaveRequest { request: fixture.id(), job, ticket: fixture.ticket };
     let body = leave.encode_to_vec().into();
     let answer = member.call("/rollout.v1.Rendezvous/Leave", body, truth).await;
-    let Answer::Message(Some(position)) = answer else { panic!("{answer:?}") };
+    let CallOutcome::Message(Some(position)) = answer else { panic!("{answer:?}") };
     assert!(position.position.is_none() && position.index >= now.last_log, "{position:?}");
 }
 
@@ -282,7 +286,7 @@ async fn a_process_that_has_not_registered_a_session_neither_speaks_for_it_nor_e
         let leave = v1::DeregisterRequest { session: fixture.worker, instance, nacks: Vec::new() };
         let body = leave.encode_to_vec().into();
         match member.call("/rollout.v1.Worker/Deregister", body, truth).await {
-            Answer::Refused(error, _) => assert_eq!(error.code, ErrorCode::SessionUnknown),
+            CallOutcome::Refused(error, _) => assert_eq!(error.code, ErrorCode::SessionUnknown),
             answer => panic!("{instance}: {answer:?}"),
         }
         let message = v1::WorkerMessage {
@@ -318,7 +322,7 @@ async fn a_registration_that_names_a_future_epoch_or_another_cluster_is_refused(
         };
         let body = request.encode_to_vec().into();
         match member.call("/rollout.v1.Worker/Register", body, truth).await {
-            Answer::Refused(error, _) => check_refusal("Register", &error, wanted),
+            CallOutcome::Refused(error, _) => check_refusal("Register", &error, wanted),
             answer => panic!("{answer:?}"),
         }
         assert_eq!(member.moment().await, before, "a registration changed something");
@@ -331,5 +335,5 @@ async fn a_registration_that_names_a_future_epoch_or_another_cluster_is_refused(
     };
     let body = request.encode_to_vec().into();
     let answer = member.call("/rollout.v1.Worker/Register", body, truth).await;
-    assert!(matches!(answer, Answer::Message(_)), "{answer:?}");
+    assert!(matches!(answer, CallOutcome::Message(_)), "{answer:?}");
 }

@@ -27,7 +27,7 @@ pub(crate) struct Member {
 
 /// The outcome of one call.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum CallOutcome {
     /// The first message, and its position in the log by its headers.
     Message(Option<AnswerPosition>),
     /// A stream that ended without any message, or was silent for a second.
@@ -36,8 +36,8 @@ pub(crate) enum Answer {
     Refused(RpcError, Option<AnswerPosition>),
 }
 
-fn refused(status: &Status) -> Answer {
-    Answer::Refused(RpcError::from_status(status), AnswerPosition::of(status.metadata()))
+fn refused(status: &Status) -> CallOutcome {
+    CallOutcome::Refused(RpcError::from_status(status), AnswerPosition::of(status.metadata()))
 }
 
 /// The epoch and cluster that the sender of a call claims to know.
@@ -191,7 +191,7 @@ impl Member {
     }
 
     /// Calls a method (`/rollout.v1.Runs/CreateRun`) with the bytes of one request.
-    pub(crate) async fn call(&self, path: &str, body: Bytes, claim: Claim<'_>) -> Answer {
+    pub(crate) async fn call(&self, path: &str, body: Bytes, claim: Claim<'_>) -> CallOutcome {
         let mut grpc = tonic::client::Grpc::new(self.channel())
             .max_decoding_message_size(rollout_proto::MESSAGE_BYTES_MAX);
         if let Err(error) = grpc.ready().await {
@@ -207,8 +207,8 @@ impl Member {
         };
         // Streams that follow changes are silent at times.
         match tokio::time::timeout(Duration::from_secs(1), stream.message()).await {
-            Ok(Ok(Some(_))) => Answer::Message(position),
-            Ok(Ok(None)) | Err(_) => Answer::Silence,
+            Ok(Ok(Some(_))) => CallOutcome::Message(position),
+            Ok(Ok(None)) | Err(_) => CallOutcome::Silence,
             Ok(Err(status)) => refused(&status),
         }
     }

@@ -85,7 +85,7 @@ pub enum TokensError {
 /// The first answer, or the answer to a row.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Answer {
+struct TokenizerAnswer {
     model_len: Option<u64>,
     tokens: Option<u64>,
     most: Option<u64>,
@@ -201,7 +201,7 @@ fn read(mut from: impl BufRead, problems_max: usize) -> Result<Counted, String> 
         if length.map_err(|error| error.to_string())? == 0 {
             return Ok(counted);
         }
-        let answer: Answer =
+        let answer: TokenizerAnswer =
             serde_json::from_str(&line).map_err(|error| format!("no answer, {error}: {line}"))?;
         if std::mem::take(&mut first) {
             counted.model_len = answer.model_len;

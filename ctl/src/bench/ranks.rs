@@ -15,7 +15,7 @@ use rollout_proto::{CallOptions, Client, Session, services, v1};
 use serde::Serialize;
 use tokio::task::JoinSet;
 use v1::rendezvous_wait_response::Outcome;
-use v1::store_answer::Kind as Answer;
+use v1::store_answer::Kind as AnswerKind;
 use v1::store_op::Kind as Op;
 
 use super::open_files;
@@ -242,7 +242,7 @@ async fn arrive(
         ops.insert(0, Op::Set(v1::StoreSet { pairs }));
     }
     for answer in store.change_all(ops).await? {
-        if let Answer::Refused(why) = answer {
+        if let AnswerKind::Refused(why) = answer {
             bail!("the store refuses: {why}");
         }
     }

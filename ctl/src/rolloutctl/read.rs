@@ -3,7 +3,7 @@
 //! Invariant: a read changes nothing, so it has no number and may be repeated freely. Deliberately absent: answers
 //! while there is no leader; see `unconfirmed`.
 
-use rollout_proto::{Answer, CallOptions, Channel, Client, ClientError};
+use rollout_proto::{CallOptions, Channel, Client, ClientError, HasHeader};
 use tonic::{Response, Status};
 
 /// Asks the leader with `send`. `what` names the call in errors.
@@ -15,7 +15,7 @@ pub(super) async fn read<R, T, Fut>(
 ) -> Result<T, ClientError>
 where
     R: Clone,
-    T: Answer,
+    T: HasHeader,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
     let options = CallOptions::read();

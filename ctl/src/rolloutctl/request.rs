@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rollout_proto::{Answer, Channel, Client, ClientError, PendingRequest, v1};
+use rollout_proto::{Channel, Client, ClientError, HasHeader, PendingRequest, v1};
 use tonic::{Response, Status};
 
 /// A request as users write it: the client's session, and the request's number in it.
@@ -84,7 +84,7 @@ pub(in crate::rolloutctl) async fn numbered<T, R, Fut>(
     send: impl Fn(Channel, R) -> Fut,
 ) -> anyhow::Result<T>
 where
-    T: Answer,
+    T: HasHeader,
     R: Clone,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {

@@ -19,7 +19,7 @@ use rollout_proto::v1;
 use serde::Serialize;
 
 pub use self::ask::survey;
-pub(in crate::rolloutctl) use self::ask::{Answer, ask_each, ask_one};
+pub(in crate::rolloutctl) use self::ask::{MemberAnswer, ask_each, ask_one};
 pub(in crate::rolloutctl) use self::merge::merge;
 use super::Failure;
 use super::alarm::seen::Alarm;

@@ -4,7 +4,7 @@
 //! ends with status 3, so programs do not take it for a confirmed answer. Deliberately absent: plans and changes, which
 //! never use such a state.
 
-use rollout_proto::{Answer, Channel, Client, ClientError, MemberRef};
+use rollout_proto::{Channel, Client, ClientError, HasHeader, MemberRef};
 use serde::Serialize;
 use tonic::{Request, Response, Status};
 
@@ -72,7 +72,7 @@ pub(super) async fn ask<R, T, F, Fut>(
 ) -> Result<Asked<T>, ClientError>
 where
     R: Clone,
-    T: Answer,
+    T: HasHeader,
     F: Fn(Channel, Request<R>) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
@@ -94,7 +94,7 @@ pub(super) async fn ask_on<R, T, F, Fut>(
 ) -> anyhow::Result<T>
 where
     R: Clone,
-    T: Answer,
+    T: HasHeader,
     F: Fn(Channel, Request<R>) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
@@ -133,7 +133,7 @@ pub(super) async fn or_any<T, F, Fut>(
     ask: F,
 ) -> Result<Asked<T>, ClientError>
 where
-    T: Answer,
+    T: HasHeader,
     F: Fn(Channel) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
@@ -147,7 +147,7 @@ where
 }
 
 /// The answer of the member that has applied most.
-fn newest<T: Answer>(answers: Vec<(MemberRef, Result<T, ClientError>)>) -> Option<Asked<T>> {
+fn newest<T: HasHeader>(answers: Vec<(MemberRef, Result<T, ClientError>)>) -> Option<Asked<T>> {
     let index = |answer: &T| answer.header().map_or(0, |header| header.applied_index);
     let good = answers.into_iter().filter_map(|(member, answer)| Some((member, answer.ok()?)));
     let (member, answer) = good.max_by_key(|(_, answer)| index(answer))?;

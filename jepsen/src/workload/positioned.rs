@@ -5,7 +5,7 @@
 
 use crate::history::LogPosition;
 use crate::recorder::By;
-use rollout_proto::{Answer, AnswerPosition, v1};
+use rollout_proto::{AnswerPosition, HasHeader, v1};
 use tonic::Response;
 
 /// An answer with its log position.
@@ -22,7 +22,7 @@ impl<T> Positioned<T> {
     }
 }
 
-impl<T: Answer> Positioned<T> {
+impl<T: HasHeader> Positioned<T> {
     /// The answer, and how it is recorded.
     pub(super) fn into_parts(self) -> (T, By) {
         let said = self.answer.header().map(|header| header.coord_epoch);
@@ -35,7 +35,7 @@ impl<T: Answer> Positioned<T> {
     }
 }
 
-impl<T: Answer> Answer for Positioned<T> {
+impl<T: HasHeader> HasHeader for Positioned<T> {
     fn header(&self) -> Option<&v1::ClusterHeader> {
         self.answer.header()
     }

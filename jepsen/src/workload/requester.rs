@@ -342,7 +342,7 @@ fn taken(answered: Result<u64, ErrorCode>) -> Option<Option<u64>> {
 /// The answer to a request.
 struct RequestAnswer(String, Option<v1::ClusterHeader>);
 
-impl rollout_proto::Answer for RequestAnswer {
+impl rollout_proto::HasHeader for RequestAnswer {
     fn header(&self) -> Option<&v1::ClusterHeader> {
         self.1.as_ref()
     }

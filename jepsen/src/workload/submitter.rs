@@ -13,7 +13,7 @@ use crate::models::STRIKES_MAX;
 use crate::recorder::By;
 use anyhow::Result;
 use rand::Rng;
-use rollout_proto::{Answer, CallOptions, Channel, ErrorCode, services, v1};
+use rollout_proto::{CallOptions, Channel, ErrorCode, HasHeader, services, v1};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -175,7 +175,7 @@ impl Submitter {
         told: impl Fn(&T) -> Value,
     ) -> Option<T>
     where
-        T: Answer,
+        T: HasHeader,
         F: Fn(Channel, v1::RequestId) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {

@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rollout_proto::client::PendingRequest;
 use rollout_proto::{
-    Answer, CallOptions, Channel, Client, ClientError, ErrorCode, Outcome, Session, services, v1,
+    CallOptions, Channel, Client, ClientError, ErrorCode, HasHeader, Outcome, Session, services, v1,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -160,7 +160,7 @@ impl Trainer {
         told: impl Fn(&T) -> String,
     ) -> Sent<T>
     where
-        T: Answer,
+        T: HasHeader,
         F: Fn(Channel, v1::RequestId) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {

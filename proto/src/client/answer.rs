@@ -7,14 +7,14 @@
 use crate::v1;
 
 /// An answer. Before the client returns it, it checks the answer's header, if there is one.
-pub trait Answer {
+pub trait HasHeader {
     /// The header; `None` if the message has none.
     fn header(&self) -> Option<&v1::ClusterHeader>;
 }
 
 macro_rules! with_header {
     ($($name:ident),* $(,)?) => {
-        $(impl Answer for v1::$name {
+        $(impl HasHeader for v1::$name {
             fn header(&self) -> Option<&v1::ClusterHeader> {
                 self.header.as_ref()
             }
@@ -48,14 +48,14 @@ with_header! {
     ListSettingsResponse, SetSettingResponse,
 }
 
-impl Answer for v1::CountersResponse {
+impl HasHeader for v1::CountersResponse {
     fn header(&self) -> Option<&v1::ClusterHeader> {
         None
     }
 }
 
 /// A stream's messages have their own headers: pass each to [`super::Client::observe`].
-impl<T> Answer for tonic::Streaming<T> {
+impl<T> HasHeader for tonic::Streaming<T> {
     fn header(&self) -> Option<&v1::ClusterHeader> {
         None
     }

@@ -14,7 +14,7 @@ use tonic::Status;
 use tracing::Instrument;
 
 use super::pace::Pace;
-use super::{Answer, CallOptions, Client, ClientError, MemberRef};
+use super::{CallOptions, Client, ClientError, HasHeader, MemberRef};
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, Outcome, RpcError};
 use crate::stamp::Channel;
@@ -98,7 +98,7 @@ impl Client {
     /// Calls the present leader, with [`CallOptions::default`].
     pub async fn with_leader<T, F, Fut>(&self, what: &'static str, f: F) -> Result<T, ClientError>
     where
-        T: Answer,
+        T: HasHeader,
         F: Fn(Channel) -> Fut,
         Fut: Future<Output = Result<tonic::Response<T>, Status>>,
     {
@@ -115,7 +115,7 @@ impl Client {
         f: F,
     ) -> Result<T, ClientError>
     where
-        T: Answer,
+        T: HasHeader,
         F: Fn(Channel) -> Fut,
         Fut: Future<Output = Result<tonic::Response<T>, Status>>,
     {
@@ -142,7 +142,7 @@ impl Client {
         f: F,
     ) -> Result<T, ClientError>
     where
-        T: Answer,
+        T: HasHeader,
         F: Fn(Channel) -> Fut,
         Fut: Future<Output = Result<tonic::Response<T>, Status>>,
     {
@@ -227,7 +227,7 @@ impl Client {
     }
 
     /// The result of the call after this attempt; `None` to try again.
-    fn settle<T: Answer>(
+    fn settle<T: HasHeader>(
         &self,
         leader: &Endpoint,
         call: &mut Call,

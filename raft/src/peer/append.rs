@@ -20,14 +20,14 @@ use super::link::{PeerContext, unreachable};
 use crate::codec::{decode_append_result, encode_append};
 use crate::types::Types;
 
-type Answer = Result<StreamAppendResult<Types>, RPCError<Types>>;
+type AppendOutcome = Result<StreamAppendResult<Types>, RPCError<Types>>;
 
 /// Decodes an answer, if it is from the peer that was asked.
 pub(super) fn read(
     context: &PeerContext,
     from: u64,
     message: Result<PeerMessage, Status>,
-) -> Answer {
+) -> AppendOutcome {
     let payload = message.and_then(|message| context.open(from, message)).map_err(unreachable)?;
     Ok(decode_append_result(payload).map_err(unreachable)?)
 }
@@ -38,7 +38,7 @@ pub(super) async fn log_stream<'s, S>(
     target: u64,
     mut client: PeerClient<Channel>,
     mut input: S,
-) -> Result<BoxStream<'s, Answer>, RPCError<Types>>
+) -> Result<BoxStream<'s, AppendOutcome>, RPCError<Types>>
 where
     S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,
 {

@@ -3,7 +3,7 @@
 //! *Invariant:* an object exists once its upload is completed, and not before. A completed or aborted upload keeps no
 //! part and is unknown from then on, even to a client that repeats the same request.
 
-use super::{Answer, Request, done, refusal, tag, text};
+use super::{Request, S3Response, done, refusal, tag, text};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Uploads {
         UploadCounts { completed: self.completed, aborted: self.aborted, parts }
     }
 
-    pub(super) fn begin(&mut self, key: &str) -> Answer {
+    pub(super) fn begin(&mut self, key: &str) -> S3Response {
         self.begun += 1;
         let id = format!("upload-{}", self.begun);
         self.open.insert(id.clone(), Upload { key: key.to_owned(), parts: BTreeMap::new() });
@@ -50,7 +50,7 @@ impl Uploads {
         ))
     }
 
-    pub(super) fn part(&mut self, request: &Request, refused: Option<u32>) -> Answer {
+    pub(super) fn part(&mut self, request: &Request, refused: Option<u32>) -> S3Response {
         let number = request.query.get("partNumber").and_then(|number| number.parse().ok());
         let (Some(number), Some(upload)) = (number, self.open.get_mut(id(request))) else {
             return unknown();
@@ -59,13 +59,13 @@ impl Uploads {
             return refusal("403 Forbidden", "AccessDenied");
         }
         let body = Arc::new(request.body.clone());
-        let answer = Answer { tag: Some(tag(&body)), ..done() };
+        let answer = S3Response { tag: Some(tag(&body)), ..done() };
         upload.parts.insert(number, body);
         answer
     }
 
     /// Completes an upload; returns the object and the answer.
-    pub(super) fn complete(&mut self, request: &Request) -> Result<(String, Vec<u8>), Answer> {
+    pub(super) fn complete(&mut self, request: &Request) -> Result<(String, Vec<u8>), S3Response> {
         let upload = self.open.get(id(request)).ok_or_else(unknown)?;
         let named = named(&String::from_utf8_lossy(&request.body));
         let mut object = Vec::new();
@@ -85,11 +85,11 @@ impl Uploads {
         Ok((key, object))
     }
 
-    pub(super) fn abort(&mut self, request: &Request) -> Answer {
+    pub(super) fn abort(&mut self, request: &Request) -> S3Response {
         match self.open.remove(id(request)) {
             Some(_) => {
                 self.aborted += 1;
-                Answer { status: "204 No Content", ..done() }
+                S3Response { status: "204 No Content", ..done() }
             }
             None => unknown(),
         }
@@ -100,7 +100,7 @@ fn id(request: &Request) -> &str {
     request.query.get("uploadId").map(String::as_str).unwrap_or_default()
 }
 
-fn unknown() -> Answer {
+fn unknown() -> S3Response {
     refusal("404 Not Found", "NoSuchUpload")
 }
 

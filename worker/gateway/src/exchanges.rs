@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use rollout_proto::{Client, ClientError, STORE_REQUEST_BYTES_MAX, v1};
-use v1::store_answer::Kind as Answer;
+use v1::store_answer::Kind as AnswerKind;
 use v1::store_op::Kind as Op;
 
 use super::batches::Exchange;
@@ -60,7 +60,7 @@ fn answers_value(op: &Op) -> bool {
 impl Exchange for Changes {
     /// Operations that one caller requests together.
     type Part = Vec<Op>;
-    type Answer = Vec<Answer>;
+    type Answer = Vec<AnswerKind>;
     // Two in flight would change the order.
     const IN_FLIGHT: usize = 1;
     const LOOKS: bool = false;
@@ -84,7 +84,7 @@ impl Exchange for Changes {
         count
     }
 
-    async fn ask(&self, parts: Vec<Vec<Op>>) -> Result<Vec<Vec<Answer>>, ClientError> {
+    async fn ask(&self, parts: Vec<Vec<Op>>) -> Result<Vec<Vec<AnswerKind>>, ClientError> {
         let counts: Vec<usize> = parts.iter().map(Vec::len).collect();
         let ops = parts.into_iter().flatten().map(|op| v1::StoreOp { kind: Some(op) }).collect();
         let request = v1::StoreApplyRequest { request: None, store: Some(self.name.clone()), ops };
@@ -93,7 +93,7 @@ impl Exchange for Changes {
             calls::apply(&self.client, request)
         });
         let mut answers = changed.await?.answers.into_iter();
-        let nothing = || Answer::Nothing(true);
+        let nothing = || AnswerKind::Nothing(true);
         let each = |_| answers.next().and_then(|answer| answer.kind).unwrap_or_else(nothing);
         let mut each = each;
         Ok(counts.into_iter().map(|count| (0..count).map(&mut each).collect()).collect())

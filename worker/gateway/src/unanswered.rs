@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use rollout_proto::ClientError;
-use rollout_proto::v1::store_answer::Kind as Answer;
+use rollout_proto::v1::store_answer::Kind as AnswerKind;
 
 use super::job_store::Begun;
 
@@ -83,9 +83,9 @@ impl Unanswered {
     }
 }
 
-fn taken(answer: Result<Answer, ClientError>) -> Result<(), Ended> {
+fn taken(answer: Result<AnswerKind, ClientError>) -> Result<(), Ended> {
     match answer? {
-        Answer::Refused(why) => Err(Ended::Refused(why)),
+        AnswerKind::Refused(why) => Err(Ended::Refused(why)),
         _ => Ok(()),
     }
 }

@@ -16,7 +16,9 @@ use prost_reflect::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rollout_gateway::{Sessions, until_answered};
-use rollout_proto::{Answer, BytesCodec, CallOptions, Client, ClientError, MESSAGE_BYTES_MAX, v1};
+use rollout_proto::{
+    BytesCodec, CallOptions, Client, ClientError, HasHeader, MESSAGE_BYTES_MAX, v1,
+};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Request, Response, Status};
 
@@ -158,7 +160,7 @@ impl RawAnswer {
     }
 }
 
-impl Answer for RawAnswer {
+impl HasHeader for RawAnswer {
     fn header(&self) -> Option<&v1::ClusterHeader> {
         self.header.as_ref()
     }

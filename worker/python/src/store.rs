@@ -13,7 +13,7 @@ use pyo3::types::PyBytes;
 use rollout_gateway::{JobStore as Store, WaitRoom, Waiting, present};
 use rollout_proto::{Client, ClientError, v1};
 use tokio::task::JoinHandle;
-use v1::store_answer::Kind as Answer;
+use v1::store_answer::Kind as AnswerKind;
 use v1::store_op::Kind as Op;
 
 use crate::error::{RolloutError, raised};
@@ -69,17 +69,19 @@ impl JobStore {
         }
     }
 
-    fn change(&self, py: Python<'_>, timeout_ms: u64, what: &str, op: Op) -> PyResult<Answer> {
+    fn change(&self, py: Python<'_>, timeout_ms: u64, what: &str, op: Op) -> PyResult<AnswerKind> {
         let what = format!("no answer to {what}; it may yet take effect");
         match self.ask(py, timeout_ms, &what, self.store.change(op))? {
-            Answer::Refused(why) => Err(RolloutError::new_err(format!("the store refuses: {why}"))),
+            AnswerKind::Refused(why) => {
+                Err(RolloutError::new_err(format!("the store refuses: {why}")))
+            }
             answer => Ok(answer),
         }
     }
 
     fn number(&self, py: Python<'_>, timeout_ms: u64, what: &str, op: Op) -> PyResult<i64> {
         match self.change(py, timeout_ms, what, op)? {
-            Answer::Number(number) => Ok(number),
+            AnswerKind::Number(number) => Ok(number),
             other => Err(RolloutError::new_err(format!("{what} was answered with {other:?}"))),
         }
     }
@@ -142,7 +144,7 @@ impl JobStore {
             desired: Bytes::copy_from_slice(&desired),
         });
         match self.change(py, timeout_ms, &what, op)? {
-            Answer::Value(value) => Ok(PyBytes::new(py, &value)),
+            AnswerKind::Value(value) => Ok(PyBytes::new(py, &value)),
             _ => Ok(PyBytes::new(py, &[])),
         }
     }
@@ -184,7 +186,7 @@ impl JobStore {
         let key = Bytes::from(key);
         let arrive = async {
             let arrived = v1::StoreAdd { key: key.clone(), delta: 1 };
-            if let Answer::Refused(why) = self.store.change(Op::Add(arrived)).await? {
+            if let AnswerKind::Refused(why) = self.store.change(Op::Add(arrived)).await? {
                 return Ok(Err(why));
             }
             let all = v1::StoreAwaited { key: key.clone(), at_least: Some(size) };
@@ -231,8 +233,10 @@ impl JobStore {
         let what = format!("keys: {queue}");
         let popped = self.ask(py, timeout_ms, &what, pop(&self.store, queue.into(), block))?;
         match popped {
-            Answer::Value(value) => Ok(Some(PyBytes::new(py, &value))),
-            Answer::Refused(why) => Err(RolloutError::new_err(format!("the store refuses: {why}"))),
+            AnswerKind::Value(value) => Ok(Some(PyBytes::new(py, &value))),
+            AnswerKind::Refused(why) => {
+                Err(RolloutError::new_err(format!("the store refuses: {why}")))
+            }
             _ => Ok(None),
         }
     }
@@ -296,11 +300,13 @@ async fn fetch(
 }
 
 /// If several wait, all learn of an element and one gets it; the others keep waiting.
-async fn pop(store: &Store, queue: Bytes, block: bool) -> Result<Answer, ClientError> {
+async fn pop(store: &Store, queue: Bytes, block: bool) -> Result<AnswerKind, ClientError> {
     loop {
         let popped = store.change(Op::Pop(queue.clone())).await?;
         // A key of that name with a value would end every wait at once.
-        if !block || !matches!(popped, Answer::Nothing(_)) || store.has_value(queue.clone()).await?
+        if !block
+            || !matches!(popped, AnswerKind::Nothing(_))
+            || store.has_value(queue.clone()).await?
         {
             return Ok(popped);
         }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::metadata::{Answer, Metadata, MetadataError};
+use super::metadata::{Metadata, MetadataError, MetadataResponse};
 use super::trouble::Trouble;
 use super::{ComputeHint, Notice, as_label, terms};
 
@@ -103,7 +103,7 @@ impl Aws {
     }
 
     /// The value at a path; nothing if the service reports that there is none.
-    async fn get(&mut self, path: &str) -> Result<Option<Answer>, MetadataError> {
+    async fn get(&mut self, path: &str) -> Result<Option<MetadataResponse>, MetadataError> {
         let answer = self.get_with_token(path).await?;
         let answer = match answer.status {
             // The token may have expired early: the machine slept, or the service was restarted.
@@ -120,7 +120,7 @@ impl Aws {
         }
     }
 
-    async fn get_with_token(&mut self, path: &str) -> Result<Answer, MetadataError> {
+    async fn get_with_token(&mut self, path: &str) -> Result<MetadataResponse, MetadataError> {
         let token = self.token().await?;
         self.metadata.ask(Method::GET, path, &[(TOKEN_HEADER, &token)], ANSWER_LIMIT).await
     }
@@ -191,7 +191,7 @@ impl ComputeHint for Aws {
 
 /// Reads an interruption. Its time is compared with the service's own clock, as the answer's `Date` gives it, or else
 /// with this host's. An interruption without a readable time counts as just begun.
-pub(super) fn interruption(answer: &Answer) -> Result<Notice, MetadataError> {
+pub(super) fn interruption(answer: &MetadataResponse) -> Result<Notice, MetadataError> {
     let action: Action =
         serde_json::from_str(&answer.body).map_err(|_| answer.garbled("no instance action"))?;
     let name: String = action.action.chars().take(ACTION_CHARS_MAX).collect();

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
-use super::metadata::{Answer, Metadata, MetadataError};
+use super::metadata::{Metadata, MetadataError, MetadataResponse};
 use super::trouble::Trouble;
 use super::{ComputeHint, Notice, as_label, terms};
 
@@ -93,7 +93,7 @@ impl Azure {
         self.machine().await.is_ok()
     }
 
-    async fn ask(&self, path: &str, limit: Duration) -> Result<Answer, MetadataError> {
+    async fn ask(&self, path: &str, limit: Duration) -> Result<MetadataResponse, MetadataError> {
         let answer = self.metadata.ask(Method::GET, path, &[HEADER], limit).await?;
         match answer.status {
             StatusCode::OK => Ok(answer),
@@ -190,7 +190,7 @@ impl ComputeHint for Azure {
 }
 
 /// Reads the machine's description.
-fn machine(answer: &Answer) -> Result<Machine, MetadataError> {
+fn machine(answer: &MetadataResponse) -> Result<Machine, MetadataError> {
     let machine: Machine = serde_json::from_str(&answer.body)
         .map_err(|_| answer.garbled("no description of a machine"))?;
     // Without the machine's name, its events cannot be recognized.
@@ -201,14 +201,14 @@ fn machine(answer: &Answer) -> Result<Machine, MetadataError> {
 }
 
 /// Reads the events of all machines of a document.
-fn events(answer: &Answer) -> Result<Vec<Event>, MetadataError> {
+fn events(answer: &MetadataResponse) -> Result<Vec<Event>, MetadataError> {
     let document = serde_json::from_str::<Document>(&answer.body);
     document.map(|document| document.events).map_err(|_| answer.garbled("no document of events"))
 }
 
 /// Reads an answer as each kind of answer.
 #[cfg(feature = "fuzzing")]
-pub(super) fn read(answer: &Answer) {
+pub(super) fn read(answer: &MetadataResponse) {
     drop(machine(answer));
     for event in events(answer).unwrap_or_default() {
         drop(notice(&event, answer.now()));

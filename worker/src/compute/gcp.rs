@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use reqwest::{Method, StatusCode};
 use tokio::time::Instant;
 
-use super::metadata::{Answer, Metadata, MetadataError};
+use super::metadata::{Metadata, MetadataError, MetadataResponse};
 use super::trouble::Trouble;
 use super::{ComputeHint, Notice, as_label, terms};
 
@@ -90,7 +90,11 @@ fn usable(etag: &str) -> bool {
     !etag.is_empty() && etag.len() <= ETAG_BYTES_MAX && etag.chars().all(plain)
 }
 
-async fn ask(metadata: &Metadata, path: &str, limit: Duration) -> Result<Answer, MetadataError> {
+async fn ask(
+    metadata: &Metadata,
+    path: &str,
+    limit: Duration,
+) -> Result<MetadataResponse, MetadataError> {
     let path = format!("{INSTANCE}{path}");
     let answer = metadata.ask(Method::GET, &path, &[FLAVOR], limit).await?;
     if answer.status != StatusCode::OK {

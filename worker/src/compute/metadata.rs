@@ -37,14 +37,14 @@ pub(super) enum MetadataError {
 }
 
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct MetadataResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: String,
     url: String,
 }
 
-impl Answer {
+impl MetadataResponse {
     /// An answer with this body, sent at this date.
     #[cfg(feature = "fuzzing")]
     pub(super) fn of(date: &[u8], body: &[u8]) -> Self {
@@ -100,7 +100,7 @@ impl Metadata {
         path: &str,
         headers: &[(&'static str, &str)],
         limit: Duration,
-    ) -> Result<Answer, MetadataError> {
+    ) -> Result<MetadataResponse, MetadataError> {
         let url = format!("{}{path}", self.base);
         let mut request = self.client.request(method, &url).timeout(limit);
         for (name, value) in headers {
@@ -120,7 +120,7 @@ impl Metadata {
             body.extend_from_slice(&chunk);
         }
         let body = String::from_utf8_lossy(&body).into_owned();
-        Ok(Answer { status, headers, body, url })
+        Ok(MetadataResponse { status, headers, body, url })
     }
 }
 

@@ -14,7 +14,7 @@ const CUT: &str = "…";
 const WORD_BYTES_MAX: usize = 64;
 
 #[derive(Deserialize, Serialize)]
-struct Answer {
+struct ResultLine {
     response: Response,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn shortened(message: &str, bytes_max: usize) -> String {
 
 /// The same for a message that is an answer; none if it is not one, or if there is no room.
 fn answer(message: &str, bytes_max: usize) -> Option<String> {
-    let mut answer: Answer = serde_json::from_str(message).ok()?;
+    let mut answer: ResultLine = serde_json::from_str(message).ok()?;
     let mut words = std::mem::replace(&mut answer.response.body.error.message, CUT.to_owned());
     let spare = bytes_max.checked_sub(serde_json::to_string(&answer).ok()?.len())?;
     let bytes = serde_json::to_string(&words).ok()?.len().checked_sub("\"\"".len())?;

@@ -11,7 +11,7 @@
 //! Deliberately absent: the reserved lane, which has no queue.
 
 use super::company::Company;
-use super::{Answer, QUEUE_MAX};
+use super::{ProposeResult, QUEUE_MAX};
 use crate::leader::caller;
 use crate::leader::command_size::Weight;
 use crate::leader::fair_room::{self, FairRoom};
@@ -27,7 +27,7 @@ const BYTES_MAX: usize = 256 << 20;
 pub(super) struct Bundle {
     pub(super) ops: Vec<Op>,
     pub(super) weight: Weight,
-    pub(super) answer: oneshot::Sender<Answer>,
+    pub(super) answer: oneshot::Sender<ProposeResult>,
     /// Its share of the queue's bytes.
     pub(super) room: Room,
 }
@@ -69,7 +69,7 @@ impl Queue {
     }
 
     /// Waits for a place in the queue, and then for the answer.
-    pub(super) async fn answered(&self, ops: Vec<Op>) -> Answer {
+    pub(super) async fn answered(&self, ops: Vec<Op>) -> ProposeResult {
         // Here, and not in the single task through which all bundles pass.
         let weight = Weight::of(&ops);
         let room = self.room_for(&ops, weight.bytes).await?;

@@ -11,7 +11,7 @@ use rollout_proto::{Profile, v1};
 use serde::Serialize;
 
 use super::finding::Finding;
-use crate::rolloutctl::status::Answer;
+use crate::rolloutctl::status::MemberAnswer;
 
 /// The members' measurements, and the conclusions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -43,7 +43,7 @@ fn ms(us: u64) -> f64 {
 }
 
 /// The measurements of the members that answered; nothing if none has measured anything.
-pub(super) fn of(answers: &[Answer]) -> Option<RoundTrips> {
+pub(super) fn of(answers: &[MemberAnswer]) -> Option<RoundTrips> {
     let members: Vec<&v1::MemberStatus> =
         answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()?.self_.as_ref()).collect();
     let mut links: Vec<Link> = members.iter().flat_map(|member| links_of(member)).collect();
@@ -171,7 +171,7 @@ mod tests {
     use rollout_proto::MemberRef;
 
     /// A member that measured these 90th percentiles, in milliseconds.
-    fn answer(name: &str, profile: &str, trips: &[(&str, f64)]) -> Answer {
+    fn answer(name: &str, profile: &str, trips: &[(&str, f64)]) -> MemberAnswer {
         let trips = trips.iter().zip(1..).map(|((to, p90_ms), id)| v1::RoundTrips {
             id,
             name: (*to).into(),

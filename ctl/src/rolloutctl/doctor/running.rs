@@ -20,7 +20,7 @@ use crate::output::{counted, duration};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::alarm::certificates::ANOTHER_ISSUER;
 use crate::rolloutctl::status::distrust::{self, REVOKED_FIX, USE_TLS};
-use crate::rolloutctl::status::{self, Answer, DISTRUSTED, MemberLine, Survey, fix};
+use crate::rolloutctl::status::{self, DISTRUSTED, MemberAnswer, MemberLine, Survey, fix};
 
 /// A member that lacks more entries than this lags by more than a heartbeat.
 const BEHIND_MAX: u64 = 10_000;
@@ -58,7 +58,7 @@ fn another_of_yours(info: &pki::CertInfo) -> String {
 }
 
 /// All members report the same cluster and epoch.
-fn identities(answers: &[Answer]) -> Vec<Finding> {
+fn identities(answers: &[MemberAnswer]) -> Vec<Finding> {
     let mut clusters: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     let mut epochs: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for (member, answer) in answers {
@@ -368,7 +368,7 @@ fn at_cordon_limit(survey: &Survey) -> Option<Finding> {
 }
 
 /// The profile of each member that reports it.
-fn profiles(answers: &[Answer]) -> BTreeMap<String, Profile> {
+fn profiles(answers: &[MemberAnswer]) -> BTreeMap<String, Profile> {
     let members = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()?.self_.as_ref());
     members
         .filter_map(|own| Some((own.name.clone(), round_trips::named(&own.raft_profile)?)))

@@ -20,7 +20,7 @@ pub async fn survey(client: &Client) -> Survey {
 }
 
 /// Every member's answer, or why it gave none.
-pub(in crate::rolloutctl) async fn ask_each(client: &Client) -> Vec<Answer> {
+pub(in crate::rolloutctl) async fn ask_each(client: &Client) -> Vec<MemberAnswer> {
     client
         .each_member(|_, channel| async move {
             services::cluster(channel).status(v1::StatusRequest { with_stuck_runs: true }).await
@@ -29,7 +29,7 @@ pub(in crate::rolloutctl) async fn ask_each(client: &Client) -> Vec<Answer> {
 }
 
 /// A member's answer.
-pub(in crate::rolloutctl) type Answer = (MemberRef, Result<v1::StatusResponse, ClientError>);
+pub(in crate::rolloutctl) type MemberAnswer = (MemberRef, Result<v1::StatusResponse, ClientError>);
 
 /// The time limit for one address.
 const ONE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rollout_proto::{MemberRef, Security, v1};
 
-use super::ask::Answer;
+use super::ask::MemberAnswer;
 use super::distrust::NoAnswer;
 use super::{AWAITING_REPLACE, DISTRUSTED, Left, MemberLine, MemberSays, StuckRun, Survey};
 use crate::output::rfc3339;
@@ -20,7 +20,7 @@ const LISTENED_MS: u64 = 120_000;
 
 /// Combines the members' answers.
 pub(in crate::rolloutctl) fn merge(
-    answers: Vec<Answer>,
+    answers: Vec<MemberAnswer>,
     security: &Security,
     now: SystemTime,
 ) -> Survey {

@@ -10,7 +10,7 @@ use super::*;
 use crate::output::Report as _;
 use crate::rolloutctl::exit;
 
-fn merge(answers: Vec<Answer>, now: SystemTime) -> Survey {
+fn merge(answers: Vec<MemberAnswer>, now: SystemTime) -> Survey {
     let files =
         TlsFiles { ca: "tls/ca.pem".into(), cert: "tls/a.pem".into(), key: "tls/a.key".into() };
     super::merge(answers, &Security::Mtls(files), now)
@@ -22,7 +22,7 @@ fn fix_of(survey: &Survey, name: &str) -> String {
     alarm.unwrap_or_else(|| panic!("no alarm of {name}: {:?}", survey.alarms)).fix.clone()
 }
 
-fn answer(name: &str, role: &str, term: u64, applied: u64) -> Answer {
+fn answer(name: &str, role: &str, term: u64, applied: u64) -> MemberAnswer {
     let member = |name: &str| v1::MemberInfo {
         name: name.into(),
         voter: true,
@@ -59,7 +59,7 @@ fn answer(name: &str, role: &str, term: u64, applied: u64) -> Answer {
     (MemberRef { name: name.into(), addr: format!("{name}:7420") }, Ok(response))
 }
 
-fn failed(name: &str, phase: Phase, cause: &str) -> Answer {
+fn failed(name: &str, phase: Phase, cause: &str) -> MemberAnswer {
     let error = ClientError::Connect(ConnectError {
         endpoint: format!("{name}:7420"),
         phase,
@@ -69,17 +69,17 @@ fn failed(name: &str, phase: Phase, cause: &str) -> Answer {
     (MemberRef { name: name.into(), addr: format!("{name}:7420") }, Err(error))
 }
 
-fn unreachable(name: &str) -> Answer {
+fn unreachable(name: &str) -> MemberAnswer {
     failed(name, Phase::Tcp, "connection refused")
 }
 
 /// It presents a certificate of another authority.
-fn foreign(name: &str) -> Answer {
+fn foreign(name: &str) -> MemberAnswer {
     failed(name, Phase::Tls, "invalid peer certificate: UnknownIssuer")
 }
 
 /// IDs 1, 2 and 3 are c1, c2 and c3. A leader with this uptime that has recently heard from these members.
-fn hearing(mut answer: Answer, uptime_s: u64, of: &[u64]) -> Answer {
+fn hearing(mut answer: MemberAnswer, uptime_s: u64, of: &[u64]) -> MemberAnswer {
     if let Ok(response) = &mut answer.1 {
         let list = response.header.as_mut().and_then(|header| header.members.as_mut()).unwrap();
         for (member, id) in list.members.iter_mut().zip(1..) {
@@ -96,7 +96,7 @@ fn hearing(mut answer: Answer, uptime_s: u64, of: &[u64]) -> Answer {
 
 #[test]
 fn a_member_is_told_to_be_replaced_only_where_no_member_has_heard_of_it_for_a_minute() {
-    let fix = |leader_up_s, leader_heard: &[u64], follower_heard: &[u64], third: Answer| {
+    let fix = |leader_up_s, leader_heard: &[u64], follower_heard: &[u64], third: MemberAnswer| {
         let leader = hearing(answer("c2", "leader", 3, 100), leader_up_s, leader_heard);
         let follower = hearing(answer("c1", "follower", 3, 100), 900, follower_heard);
         fix_of(&merge(vec![leader, follower, third], UNIX_EPOCH), "c3")
@@ -235,7 +235,7 @@ fn a_voter_is_not_taken_for_the_learner_of_its_name_that_comes_in_its_place() {
         answer
     };
     let others = || vec![with("c2", "leader", 2), with("c1", "follower", 1)];
-    let and = |more: Vec<Answer>| others().into_iter().chain(more).collect();
+    let and = |more: Vec<MemberAnswer>| others().into_iter().chain(more).collect();
     let dead = merge(and(vec![with("c3", "learner", 77)]), UNIX_EPOCH);
     assert_eq!((dead.health, dead.voters_reachable, dead.voters), ("degraded", 2, 3));
     assert!(!dead.takes_part("c3"));

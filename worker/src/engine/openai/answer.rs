@@ -17,7 +17,7 @@ use crate::engine::{Completion, EngineFailure};
 const QUOTE_BYTES_MAX: usize = 400;
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct CompletionBody<'a> {
     #[serde(borrow)]
     choices: Vec<Choice<'a>>,
     #[serde(default, deserialize_with = "or_nothing")]
@@ -128,7 +128,7 @@ pub(super) fn in_one_line(mut bytes: Vec<u8>) -> Vec<u8> {
 
 /// The answer to a prompt or to messages.
 pub(super) fn completion(bytes: &[u8]) -> Result<Completion, EngineFailure> {
-    let answer: Answer<'_> = serde_json::from_slice(bytes).map_err(unreadable)?;
+    let answer: CompletionBody<'_> = serde_json::from_slice(bytes).map_err(unreadable)?;
     let mut texts = Vec::with_capacity(answer.choices.len());
     for choice in &answer.choices {
         let message = || choice.message.as_ref().map(|m| m.content.as_deref().unwrap_or_default());
