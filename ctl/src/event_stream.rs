@@ -48,7 +48,7 @@ pub(crate) enum Start {
 
 /// What a reader receives.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum StreamItem {
     /// These events happened; empty if none matched since the last time.
     Events(Vec<v1::Event>),
     /// The position is gone at every member that answers.
@@ -118,11 +118,11 @@ impl EventStream {
     }
 
     /// The next message. It is cancel-safe.
-    pub(crate) async fn next(&mut self) -> Result<Heard, ClientError> {
+    pub(crate) async fn next(&mut self) -> Result<StreamItem, ClientError> {
         loop {
             let Some((member, stream)) = &mut self.open else {
                 if let Some(oldest) = self.open_somewhere().await? {
-                    return Ok(Heard::Compacted { oldest });
+                    return Ok(StreamItem::Compacted { oldest });
                 }
                 continue;
             };
@@ -130,10 +130,12 @@ impl EventStream {
             match tokio::time::timeout(SILENCE, stream.message()).await {
                 Ok(Ok(Some(message))) => {
                     if let Some(events) = self.take(message) {
-                        return Ok(Heard::Events(events));
+                        return Ok(StreamItem::Events(events));
                     }
                 }
-                Ok(Ok(None)) if !self.follow && self.position().is_some() => return Ok(Heard::End),
+                Ok(Ok(None)) if !self.follow && self.position().is_some() => {
+                    return Ok(StreamItem::End);
+                }
                 Ok(Err(status)) => {
                     self.open = None;
                     self.judge(&member, &status)?;

@@ -39,7 +39,7 @@ pub use self::members::MemberRef;
 pub use self::session::{PendingRequest, Session};
 
 use self::members::Knowledge;
-use self::probe::Heard;
+use self::probe::LastProbe;
 use crate::channel::{OpenConnections, counted_channel};
 use crate::endpoint::Endpoint;
 use crate::error::RpcError;
@@ -78,7 +78,7 @@ struct Inner {
     /// The same for calls that wait at a silent leader and ask whether another one leads.
     hedging: tokio::sync::Mutex<()>,
     /// The last answer of each member.
-    heard: Mutex<HashMap<Endpoint, Heard>>,
+    heard: Mutex<HashMap<Endpoint, LastProbe>>,
     told: Mutex<Option<Instant>>,
     /// Since when the search for a leader has been unsuccessful.
     lost: Mutex<Option<Instant>>,

@@ -57,12 +57,12 @@ struct Known {
     started_ms: u64,
     /// The start time of the process that announced that it stops.
     stops: Option<u64>,
-    asked: Option<Asked>,
+    asked: Option<ContactStreak>,
 }
 
 /// Questions in a row that had the same outcome.
 #[derive(Clone, Copy)]
-struct Asked {
+struct ContactStreak {
     answered: bool,
     /// When the first of these questions was asked.
     since: Instant,
@@ -114,7 +114,7 @@ impl Known {
             Some(asked) if asked.answered == answered => {
                 asked.times = asked.times.saturating_add(1)
             }
-            asked => *asked = Some(Asked { answered, since, times: 1 }),
+            asked => *asked = Some(ContactStreak { answered, since, times: 1 }),
         }
     }
 
@@ -122,12 +122,12 @@ impl Known {
         if self.stops.is_some_and(|stops| stops == self.started_ms) {
             return Contact::Stopped;
         }
-        let steady = |asked: &Asked| {
+        let steady = |asked: &ContactStreak| {
             asked.times >= ASKS_MIN && now.saturating_duration_since(asked.since) >= STEADY_AFTER
         };
         match self.asked.filter(steady) {
-            Some(Asked { answered: true, .. }) => Contact::Reachable,
-            Some(Asked { answered: false, .. }) => Contact::Unreachable,
+            Some(ContactStreak { answered: true, .. }) => Contact::Reachable,
+            Some(ContactStreak { answered: false, .. }) => Contact::Unreachable,
             None => Contact::Unclear,
         }
     }

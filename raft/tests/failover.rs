@@ -154,7 +154,7 @@ struct Process {
     stdin: ChildStdin,
 }
 
-enum Said {
+enum ProcessReport {
     Up,
     Leads(usize, u64),
     /// The index of a command, and the session that it opened.
@@ -166,8 +166,8 @@ enum Said {
 
 struct Processes {
     running: Vec<Option<Process>>,
-    said: std::sync::mpsc::Receiver<Said>,
-    sender: std::sync::mpsc::Sender<Said>,
+    said: std::sync::mpsc::Receiver<ProcessReport>,
+    sender: std::sync::mpsc::Sender<ProcessReport>,
     dir: tempfile::TempDir,
     ports: String,
     acknowledged: HashSet<u64>,
@@ -185,7 +185,7 @@ impl Processes {
         let (acknowledged, sessions) = (HashSet::new(), Vec::new());
         let mut all = Self { running, said, sender, dir, ports, acknowledged, sessions };
         (0..3).for_each(|at| all.spawn(at));
-        (0..3).for_each(|_| assert!(matches!(all.next(), Said::Up)));
+        (0..3).for_each(|_| assert!(matches!(all.next(), ProcessReport::Up)));
         let first = all.running[0].as_mut().expect("running");
         writeln!(first.stdin, "form").expect("it reads");
         all
@@ -207,9 +207,9 @@ impl Processes {
         self.running[at] = Some(Process { child, stdin });
     }
 
-    fn next(&mut self) -> Said {
+    fn next(&mut self) -> ProcessReport {
         let said = self.said.recv_timeout(LIMIT).expect("a member says something");
-        if let Said::Done(index, session) = said {
+        if let ProcessReport::Done(index, session) = said {
             // A lost entry's index would be given to another command.
             assert!(self.acknowledged.insert(index), "an index was acknowledged twice: {index}");
             self.sessions.push(session);
@@ -220,7 +220,7 @@ impl Processes {
     /// The next member that leads, after `term`.
     fn leader(&mut self, term: u64) -> (usize, u64) {
         loop {
-            if let Said::Leads(at, epoch) = self.next() {
+            if let ProcessReport::Leads(at, epoch) = self.next() {
                 assert!(epoch > term, "terms grow");
                 return (at, epoch);
             }
@@ -231,7 +231,7 @@ impl Processes {
     fn work(&mut self, count: usize) {
         let mut done = 0;
         while done < count {
-            done += usize::from(matches!(self.next(), Said::Done(..)));
+            done += usize::from(matches!(self.next(), ProcessReport::Done(..)));
         }
     }
 
@@ -249,7 +249,7 @@ impl Processes {
             self.tell("state");
             let mut states = vec![String::new(); 3];
             while states.iter().any(String::is_empty) {
-                if let Said::State(at, state) = self.next() {
+                if let ProcessReport::State(at, state) = self.next() {
                     states[at] = state;
                 }
             }
@@ -268,7 +268,7 @@ impl Processes {
         self.tell(&format!("has {}", list.join(",")));
         let mut answers = HashSet::new();
         while answers.len() < 3 {
-            if let Said::Lacks(at, lacking) = self.next() {
+            if let ProcessReport::Lacks(at, lacking) = self.next() {
                 assert_eq!(lacking, "", "member {at} lost acknowledged sessions");
                 answers.insert(at);
             }
@@ -297,21 +297,21 @@ impl Drop for Processes {
     }
 }
 
-fn listen(at: usize, out: ChildStdout, said: &std::sync::mpsc::Sender<Said>) {
+fn listen(at: usize, out: ChildStdout, said: &std::sync::mpsc::Sender<ProcessReport>) {
     for line in BufReader::new(out).lines().map_while(Result::ok) {
         let number = |text: &str| text.trim().parse::<u64>().expect("a number");
         // The test harness writes to the same pipe, sometimes before us on the same line.
         let told = if let Some((_, epoch)) = line.split_once("leads ") {
-            Said::Leads(at, number(epoch))
+            ProcessReport::Leads(at, number(epoch))
         } else if let Some((_, done)) = line.split_once("done ") {
             let (index, session) = done.split_once(' ').expect("an index and a session");
-            Said::Done(number(index), number(session))
+            ProcessReport::Done(number(index), number(session))
         } else if let Some((_, lacking)) = line.split_once("lacks ") {
-            Said::Lacks(at, lacking.trim().to_owned())
+            ProcessReport::Lacks(at, lacking.trim().to_owned())
         } else if let Some((_, state)) = line.split_once("state ") {
-            Said::State(at, state.trim().to_owned())
+            ProcessReport::State(at, state.trim().to_owned())
         } else if line.contains("up ") {
-            Said::Up
+            ProcessReport::Up
         } else {
             continue;
         };
@@ -365,7 +365,10 @@ fn a_leader_that_hangs_is_succeeded_and_follows_when_it_wakes() {
         let done = processes.acknowledged.len();
         while processes.acknowledged.len() < done + 100 {
             let said = processes.next();
-            assert!(!matches!(said, Said::Leads(..)), "the member that woke caused an election");
+            assert!(
+                !matches!(said, ProcessReport::Leads(..)),
+                "the member that woke caused an election"
+            );
         }
     }
     processes.agree();
@@ -389,7 +392,7 @@ fn a_machine_under_full_load_keeps_its_leader() {
     let (since, before) = (Instant::now(), processes.acknowledged.len());
     let mut elections = 0;
     while since.elapsed() < Duration::from_secs(seconds) {
-        elections += u32::from(matches!(processes.next(), Said::Leads(..)));
+        elections += u32::from(matches!(processes.next(), ProcessReport::Leads(..)));
     }
     stop.store(true, Ordering::Relaxed);
     busy.into_iter().for_each(|thread| thread.join().expect("it ends"));

@@ -234,20 +234,20 @@ mod tests {
     use tokio_stream::wrappers::UnboundedReceiverStream;
 
     /// A request that is written piece by piece while the service behind the layer reads it.
-    struct Asked {
+    struct SlowRequest {
         send: mpsc::UnboundedSender<Bytes>,
         body: tonic::body::Body,
     }
 
-    async fn ask(layer: &BodyBudgetLayer) -> Asked {
+    async fn ask(layer: &BodyBudgetLayer) -> SlowRequest {
         ask_as(layer, Identity::insecure()).await
     }
 
-    async fn ask_as(layer: &BodyBudgetLayer, caller: Identity) -> Asked {
+    async fn ask_as(layer: &BodyBudgetLayer, caller: Identity) -> SlowRequest {
         ask_at(layer, caller, "/").await
     }
 
-    async fn ask_at(layer: &BodyBudgetLayer, caller: Identity, path: &'static str) -> Asked {
+    async fn ask_at(layer: &BodyBudgetLayer, caller: Identity, path: &'static str) -> SlowRequest {
         let (send, receive) = mpsc::unbounded_channel::<Bytes>();
         let frames =
             UnboundedReceiverStream::new(receive).map(|b| Ok::<_, Infallible>(Frame::data(b)));
@@ -259,10 +259,10 @@ mod tests {
             Ok::<_, Infallible>(request.into_body())
         });
         let body = layer.layer(echo).call(request).await.expect("it answers");
-        Asked { send, body }
+        SlowRequest { send, body }
     }
 
-    impl Asked {
+    impl SlowRequest {
         async fn send(&mut self, bytes: Vec<u8>) -> Result<(), Status> {
             self.send.send(bytes.into()).expect("it is read");
             self.body.frame().await.expect("a frame").map(drop)

@@ -100,14 +100,14 @@ fn other_than(training: &TrainingView<'_>, number: u32) -> Option<(u32, u64)> {
 }
 
 /// When a check ended, and its result.
-type Looked = (Instant, Result<(), RpcError>);
-type Look = Shared<BoxFuture<'static, Looked>>;
+type CheckResult = (Instant, Result<(), RpcError>);
+type PendingCheck = Shared<BoxFuture<'static, CheckResult>>;
 
 /// Checks of a store, in progress or recently ended.
 #[derive(Clone)]
 pub(super) struct Bases {
     store: BlobStore,
-    looks: Arc<Mutex<BTreeMap<(TrainingName, u32), Look>>>,
+    looks: Arc<Mutex<BTreeMap<(TrainingName, u32), PendingCheck>>>,
     room: Arc<Semaphore>,
 }
 
@@ -127,7 +127,7 @@ impl Bases {
         }
     }
 
-    fn look(&self, base: &Base) -> Look {
+    fn look(&self, base: &Base) -> PendingCheck {
         let mut looks = self.looks.lock();
         // Poll each check: if all its callers are gone, no one else notices that it has ended.
         looks.retain(|_, look| match look.clone().now_or_never() {
@@ -139,7 +139,7 @@ impl Bases {
         looks.entry(key).or_insert_with(|| self.begin(base.clone())).clone()
     }
 
-    fn begin(&self, base: Base) -> Look {
+    fn begin(&self, base: Base) -> PendingCheck {
         let (store, room) = (self.store.clone(), self.room.clone());
         let looking = tokio::spawn(async move {
             let _room = room.acquire_owned().await;

@@ -19,12 +19,12 @@ pub(super) const COMPUTING_MAX: Duration = Duration::from_secs(30);
 /// The pace of one member.
 pub(crate) struct DigestPace {
     every: Duration,
-    latest: Mutex<Option<Asked>>,
+    latest: Mutex<Option<RequestedDigest>>,
 }
 
 /// A digest that was requested.
 #[derive(Clone, Copy)]
-struct Asked {
+struct RequestedDigest {
     at: Instant,
     /// `None` if the proposal failed, or its caller left before it was committed.
     index: Option<u64>,
@@ -60,9 +60,9 @@ impl DigestPace {
             sleep_until(asked.at + self.every).await;
         }
         let at = Instant::now();
-        *latest = Some(Asked { at, index: None });
+        *latest = Some(RequestedDigest { at, index: None });
         let index = propose.await?;
-        *latest = Some(Asked { at, index: Some(index) });
+        *latest = Some(RequestedDigest { at, index: Some(index) });
         Ok(index)
     }
 }

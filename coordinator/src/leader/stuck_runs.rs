@@ -18,13 +18,13 @@ const SHOWN_MAX: usize = 32;
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The result of a scan, and when it ended.
-type Look = (Instant, Arc<[v1::StuckRun]>);
+type ScanResult = (Instant, Arc<[v1::StuckRun]>);
 
 /// The latest scan.
 #[derive(Default)]
 pub(crate) struct StuckRuns {
     /// Locked during a scan.
-    latest: Mutex<Option<Look>>,
+    latest: Mutex<Option<ScanResult>>,
 }
 
 impl StuckRuns {

@@ -18,7 +18,7 @@ use super::live;
 use super::segment::Fetch;
 use crate::batch::error::BatchError;
 use crate::batch::submit;
-use crate::event_stream::{EventStream, Heard, LogPosition, Start};
+use crate::event_stream::{EventStream, LogPosition, Start, StreamItem};
 
 /// Which outcomes are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -161,11 +161,16 @@ impl<'a> Follow<'a> {
     }
 
     /// Records the segments that events touch; true if all segments must be read.
-    fn hear(&self, heard: Heard, events: &mut EventStream, touched: &mut BTreeSet<u32>) -> bool {
+    fn hear(
+        &self,
+        heard: StreamItem,
+        events: &mut EventStream,
+        touched: &mut BTreeSet<u32>,
+    ) -> bool {
         let happened = match heard {
-            Heard::Events(happened) => happened,
-            Heard::End => return true,
-            Heard::Compacted { oldest } => {
+            StreamItem::Events(happened) => happened,
+            StreamItem::End => return true,
+            StreamItem::Compacted { oldest } => {
                 events.resume_at(LogPosition { index: oldest, position: 0 });
                 return true;
             }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use super::outcome::Said;
+use super::outcome::OutcomeFormat;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::dev::DevArgs;
@@ -123,7 +123,7 @@ pub(super) struct BatchArgs {
         value_name = "FORMAT",
         default_value = "table"
     )]
-    pub(super) said: Said,
+    pub(super) said: OutcomeFormat,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -228,7 +228,7 @@ pub(super) struct ExportArgs {
         value_name = "FORMAT",
         default_value = "table"
     )]
-    pub(super) said: Said,
+    pub(super) said: OutcomeFormat,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -253,7 +253,7 @@ pub(super) struct VerifyArgs {
         value_name = "FORMAT",
         default_value = "table"
     )]
-    pub(super) said: Said,
+    pub(super) said: OutcomeFormat,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,

@@ -11,7 +11,7 @@ use rollout_proto::v1;
 use rollout_storage::BlobStore;
 
 use super::cli::BatchArgs;
-use super::outcome::Said;
+use super::outcome::OutcomeFormat;
 use super::plan::{self, Plan};
 use super::report;
 use crate::batch::config::BatchConfig;
@@ -46,7 +46,7 @@ pub(super) async fn run(
     (config, claim, run_spec): (&BatchConfig, &Claim, &v1::RunSpec),
     files: Vec<InputFile>,
     tokenizer: Option<(Tokenizer, KnownSpeed)>,
-    said: Said,
+    said: OutcomeFormat,
 ) -> Result<u8, BatchError> {
     let (tokenizer, known) = tokenizer.unzip();
     let known = known.unwrap_or_default();

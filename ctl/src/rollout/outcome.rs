@@ -18,7 +18,7 @@ use crate::say::to_stderr;
 
 /// How a command says what came of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Said {
+pub(super) enum OutcomeFormat {
     /// Lines for people. Not a stable format
     #[default]
     Table,
@@ -26,7 +26,7 @@ pub(super) enum Said {
     Json,
 }
 
-impl Said {
+impl OutcomeFormat {
     /// Prints a report to stdout.
     pub(super) fn print<R: Report>(self, report: &R) -> Result<(), BatchError> {
         let format = match self {

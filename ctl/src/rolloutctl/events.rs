@@ -15,7 +15,7 @@ use self::line::EventLine;
 use self::since::{Chosen, Since, TAIL_MAX};
 use crate::completer::{self, Names};
 use crate::connect::ConnectSettings;
-use crate::event_stream::{EventStream, Heard, LogPosition, Start};
+use crate::event_stream::{EventStream, LogPosition, Start, StreamItem};
 use crate::hint::namespace_flag;
 use crate::output::{self, Format, write_stdout};
 use crate::rolloutctl::Failure;
@@ -181,14 +181,14 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
                 }
             };
             match heard {
-                Ok(Heard::Events(events)) => {
+                Ok(StreamItem::Events(events)) => {
                     print(self.format, chosen.take(events))?;
                     if output::reader_is_gone() {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
-                Ok(Heard::End) => return Ok(ControlFlow::Continue(())),
-                Ok(Heard::Compacted { oldest }) => self.compacted(stream, oldest)?,
+                Ok(StreamItem::End) => return Ok(ControlFlow::Continue(())),
+                Ok(StreamItem::Compacted { oldest }) => self.compacted(stream, oldest)?,
                 Err(error) => {
                     self.say_how_to_go_on(stream);
                     return Err(error.into());

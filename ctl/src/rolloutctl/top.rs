@@ -15,9 +15,9 @@ use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use self::screen::{Said, Screen};
+use self::screen::{Screen, TerminalEvent};
 use self::tables::Speeds;
-use self::view::{Asked, View};
+use self::view::{KeyAction, View};
 use super::Failure;
 use super::run::summary::Run;
 use super::status::{self, Survey};
@@ -96,7 +96,7 @@ enum Next<T> {
 struct Top {
     screen: Screen,
     signals: Signals,
-    keys: mpsc::Receiver<Said>,
+    keys: mpsc::Receiver<TerminalEvent>,
     /// False once no more keys will arrive.
     has_keys: bool,
     view: View,
@@ -125,19 +125,19 @@ impl Top {
             let asked = tokio::select! {
                 value = &mut done => return Ok(Next::Done(value)),
                 said = self.keys.recv(), if self.has_keys => match said {
-                    Some(Said::Key(key)) => self.view.key(key),
-                    Some(Said::Resized) => Asked::Redraw,
+                    Some(TerminalEvent::Key(key)) => self.view.key(key),
+                    Some(TerminalEvent::Resized) => KeyAction::Redraw,
                     None => {
                         self.has_keys = false;
-                        Asked::Redraw
+                        KeyAction::Redraw
                     }
                 },
-                () = self.signals.next() => Asked::Quit,
+                () = self.signals.next() => KeyAction::Quit,
             };
             match asked {
-                Asked::Redraw => self.draw()?,
-                Asked::Look => return Ok(Next::Look),
-                Asked::Quit => return Ok(Next::Quit),
+                KeyAction::Redraw => self.draw()?,
+                KeyAction::Look => return Ok(Next::Look),
+                KeyAction::Quit => return Ok(Next::Quit),
             }
         }
     }

@@ -42,7 +42,7 @@ impl Unconfirmed {
 }
 
 /// An answer, and its source if no leader gave it.
-pub(super) struct Asked<T> {
+pub(super) struct SourcedAnswer<T> {
     pub(super) answer: T,
     pub(super) unconfirmed: Option<Unconfirmed>,
 }
@@ -69,7 +69,7 @@ pub(super) async fn ask<R, T, F, Fut>(
     what: &'static str,
     request: &R,
     call: F,
-) -> Result<Asked<T>, ClientError>
+) -> Result<SourcedAnswer<T>, ClientError>
 where
     R: Clone,
     T: HasHeader,
@@ -131,14 +131,14 @@ pub(super) async fn or_any<T, F, Fut>(
     client: &Client,
     led: Result<T, ClientError>,
     ask: F,
-) -> Result<Asked<T>, ClientError>
+) -> Result<SourcedAnswer<T>, ClientError>
 where
     T: HasHeader,
     F: Fn(Channel) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
     let error = match led {
-        Ok(answer) => return Ok(Asked { answer, unconfirmed: None }),
+        Ok(answer) => return Ok(SourcedAnswer { answer, unconfirmed: None }),
         Err(error) if error.exit_code() == 3 => error,
         Err(error) => return Err(error),
     };
@@ -147,13 +147,15 @@ where
 }
 
 /// The answer of the member that has applied most.
-fn newest<T: HasHeader>(answers: Vec<(MemberRef, Result<T, ClientError>)>) -> Option<Asked<T>> {
+fn newest<T: HasHeader>(
+    answers: Vec<(MemberRef, Result<T, ClientError>)>,
+) -> Option<SourcedAnswer<T>> {
     let index = |answer: &T| answer.header().map_or(0, |header| header.applied_index);
     let good = answers.into_iter().filter_map(|(member, answer)| Some((member, answer.ok()?)));
     let (member, answer) = good.max_by_key(|(_, answer)| index(answer))?;
     let index = index(&answer);
     let member = named(&member).to_owned();
-    Some(Asked { answer, unconfirmed: Some(Unconfirmed { member, index }) })
+    Some(SourcedAnswer { answer, unconfirmed: Some(Unconfirmed { member, index }) })
 }
 
 #[cfg(test)]

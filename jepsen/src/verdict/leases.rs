@@ -31,7 +31,7 @@ struct Grant<'a> {
 
 /// The signs of life of sessions.
 #[derive(Default)]
-struct Heard {
+struct SignsOfLife {
     /// By session and epoch: when heartbeats were sent and answered.
     beats: BTreeMap<(u64, u64), Vec<(u64, u64)>>,
     /// When a session was registered, again or for the first time.
@@ -42,7 +42,7 @@ struct Heard {
 
 /// Every row that was taken from a worker that was heard, and every result of such a worker that was not accepted.
 pub(super) fn broken(events: &[Event], operations: &[Operation]) -> Vec<String> {
-    let heard = Heard::of(events);
+    let heard = SignsOfLife::of(events);
     let (mut grants, mut settled) = (BTreeMap::<&str, Vec<Grant<'_>>>::new(), BTreeMap::new());
     for Event { time_ns, what } in events {
         match what {
@@ -84,7 +84,7 @@ pub(super) fn broken(events: &[Event], operations: &[Operation]) -> Vec<String> 
     found
 }
 
-impl Heard {
+impl SignsOfLife {
     fn of(events: &[Event]) -> Self {
         let (mut heard, mut sessions) = (Self::default(), BTreeMap::<&str, BTreeSet<u64>>::new());
         let mut unclean: Vec<(&str, u64, u64)> = Vec::new();

@@ -59,7 +59,7 @@ impl Operation for Complete {
 
 /// The details of a completion's reply.
 #[derive(Default)]
-struct Said {
+struct ReplyDetails {
     refused: Vec<RefusedRows>,
     superseded: Vec<Superseded>,
 }
@@ -82,7 +82,7 @@ impl Ledger {
         if run.ended() && run.head.state != RunState::Finished {
             return Err(Rejection::RunEnded);
         }
-        let mut said = Said::default();
+        let mut said = ReplyDetails::default();
         let mut accepted_any = false;
         let mut part_row = 0;
         for set in sets {
@@ -103,7 +103,7 @@ impl Ledger {
             self.refresh_active(no);
             self.finish_if_done(ctx, no);
         }
-        let Said { refused, superseded } = said;
+        let ReplyDetails { refused, superseded } = said;
         Ok(match superseded.is_empty() {
             true => Reply::Taken { refused },
             false => Reply::Won { refused, superseded },
@@ -118,7 +118,7 @@ impl Ledger {
         (no, set): (RunNo, &HeldRows),
         first_part_row: u32,
         part: &PartDecl,
-        said: &mut Said,
+        said: &mut ReplyDetails,
     ) -> bool {
         let Some(run) = self.runs.get(&no) else { return false };
         let (accepted, rest) = run.decidable(slot, set);

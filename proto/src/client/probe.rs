@@ -25,7 +25,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A member's answer to the question whether it leads.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum ProbeAnswer {
     /// It leads, and the client now follows it.
     Leads,
     /// It says that the member of this name leads.
@@ -36,7 +36,7 @@ pub(super) enum Said {
 
 /// The last answer of a member.
 #[derive(Clone)]
-pub(super) struct Heard {
+pub(super) struct LastProbe {
     /// A text for people.
     pub(super) why: String,
     /// Why asking again cannot help.
@@ -45,7 +45,7 @@ pub(super) struct Heard {
     unreached: bool,
 }
 
-impl Heard {
+impl LastProbe {
     fn refuses_certificate(&self) -> bool {
         self.fatal.as_ref().is_some_and(Fatal::is_about_certificate)
     }
@@ -88,12 +88,12 @@ impl From<Fatal> for ClientError {
 
 impl Client {
     /// Asks one member whether it leads.
-    pub(super) async fn probe(&self, endpoint: Endpoint) -> Said {
+    pub(super) async fn probe(&self, endpoint: Endpoint) -> ProbeAnswer {
         let channel = match self.channel_to(&endpoint) {
             Ok(channel) => channel,
             Err(error) => {
                 self.hear_nothing(&endpoint, error.to_string());
-                return Said::Nothing;
+                return ProbeAnswer::Nothing;
             }
         };
         let mut cluster = services::cluster(channel);
@@ -110,13 +110,13 @@ impl Client {
             Ok(Ok(response)) => self.judge_status(endpoint, response.into_inner()),
             Ok(Err(status)) => {
                 self.hear_failure(&endpoint, &status);
-                Said::Nothing
+                ProbeAnswer::Nothing
             }
-            Err(_) => Said::Nothing,
+            Err(_) => ProbeAnswer::Nothing,
         }
     }
 
-    fn judge_status(&self, endpoint: Endpoint, status: v1::StatusResponse) -> Said {
+    fn judge_status(&self, endpoint: Endpoint, status: v1::StatusResponse) -> ProbeAnswer {
         let header = status.header.unwrap_or_default();
         let member = status.self_.unwrap_or_default();
         let leads = member.role == "leader";
@@ -137,7 +137,7 @@ impl Client {
                 }
                 .map(Fatal::Rpc);
                 self.hear(&endpoint, error.message, fatal);
-                return Said::Nothing;
+                return ProbeAnswer::Nothing;
             }
             Ok(true) => self.keep(),
             Ok(false) => {}
@@ -146,25 +146,25 @@ impl Client {
             return self.follow(&endpoint, &member);
         }
         let (why, said) = match (leads, header.members) {
-            (true, _) => ("leads without a majority".to_owned(), Said::Nothing),
+            (true, _) => ("leads without a majority".to_owned(), ProbeAnswer::Nothing),
             (false, Some(list)) if !list.leader.is_empty() && list.leader != member.name => {
-                (format!("says that {} leads", list.leader), Said::Names(list.leader))
+                (format!("says that {} leads", list.leader), ProbeAnswer::Names(list.leader))
             }
             (false, _) if header.cluster_id.is_empty() => {
-                ("is part of no cluster yet".to_owned(), Said::Nothing)
+                ("is part of no cluster yet".to_owned(), ProbeAnswer::Nothing)
             }
-            (false, _) => ("says no leader".to_owned(), Said::Nothing),
+            (false, _) => ("says no leader".to_owned(), ProbeAnswer::Nothing),
         };
         self.hear(&endpoint, why, None);
         said
     }
 
-    fn follow(&self, endpoint: &Endpoint, member: &v1::MemberStatus) -> Said {
+    fn follow(&self, endpoint: &Endpoint, member: &v1::MemberStatus) -> ProbeAnswer {
         let mut known = self.inner.known.lock();
         if member.term < known.leader_term {
             drop(known);
             self.hear(endpoint, format!("led in term {}, which is over", member.term), None);
-            return Said::Nothing;
+            return ProbeAnswer::Nothing;
         }
         let leader = known.canonical(endpoint, &member.name);
         if known.leader.as_ref() != Some(&leader) {
@@ -173,20 +173,20 @@ impl Client {
         *self.inner.lost.lock() = None;
         known.leader_term = member.term;
         known.lead(leader);
-        Said::Leads
+        ProbeAnswer::Leads
     }
 
     /// Records an answer of a member.
     pub(super) fn hear(&self, endpoint: &Endpoint, why: String, fatal: Option<Fatal>) {
-        self.note(endpoint, Heard { why, fatal, unreached: false });
+        self.note(endpoint, LastProbe { why, fatal, unreached: false });
     }
 
     /// Records that a member was not reached, and why.
     fn hear_nothing(&self, endpoint: &Endpoint, why: String) {
-        self.note(endpoint, Heard { why, fatal: None, unreached: true });
+        self.note(endpoint, LastProbe { why, fatal: None, unreached: true });
     }
 
-    fn note(&self, endpoint: &Endpoint, said: Heard) {
+    fn note(&self, endpoint: &Endpoint, said: LastProbe) {
         let mut heard = self.inner.heard.lock();
         if heard.len() >= super::CHANNELS_MAX && !heard.contains_key(endpoint) {
             heard.clear();
@@ -255,7 +255,7 @@ impl Client {
         }
         let candidates = self.candidates();
         let heard = self.inner.heard.lock();
-        let each: Vec<&Heard> = candidates.iter().filter_map(|each| heard.get(each)).collect();
+        let each: Vec<&LastProbe> = candidates.iter().filter_map(|each| heard.get(each)).collect();
         let nobody_else = each.iter().all(|said| said.unreached || said.refuses_certificate());
         if each.len() < candidates.len() || !nobody_else {
             return None;

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::following::Call;
 use super::pace::{Pace, WAIT_MAX};
-use super::probe::Said;
+use super::probe::ProbeAnswer;
 use super::{Client, ClientError, MemberRef};
 use crate::endpoint::Endpoint;
 
@@ -58,12 +58,12 @@ impl Search {
         }
     }
 
-    fn learn(&mut self, endpoint: &Endpoint, said: Said) {
+    fn learn(&mut self, endpoint: &Endpoint, said: ProbeAnswer) {
         self.in_flight.remove(endpoint);
         match said {
-            Said::Leads => {}
-            Said::Names(leader) => self.named = Some(leader),
-            Said::Nothing => {}
+            ProbeAnswer::Leads => {}
+            ProbeAnswer::Names(leader) => self.named = Some(leader),
+            ProbeAnswer::Nothing => {}
         }
         if !self.pausing {
             self.next_at = Instant::now();
@@ -207,7 +207,7 @@ impl Client {
         sleep(wait).await;
         let said = self.probe(endpoint.clone()).await;
         if MemberRef::from(&endpoint) == *current {
-            well.store(matches!(said, Said::Leads), Ordering::Relaxed);
+            well.store(matches!(said, ProbeAnswer::Leads), Ordering::Relaxed);
         }
         endpoint
     }

@@ -31,7 +31,7 @@ pub(super) struct Loaded<C> {
 // time.
 type FileState = Option<(u64, u64, i64, i64)>;
 
-struct Looked {
+struct LastCheck {
     at: Instant,
     // The state of the files that the current configuration was built from.
     built_from: [FileState; 3],
@@ -46,7 +46,7 @@ pub(super) struct Reloading<C> {
     files: TlsFiles,
     build: Build<C>,
     current: ArcSwap<Loaded<C>>,
-    looked: Mutex<Looked>,
+    looked: Mutex<LastCheck>,
 }
 
 impl<C> Reloading<C> {
@@ -54,7 +54,7 @@ impl<C> Reloading<C> {
         // The state is read first, so that the next check notices a change during the reading.
         let built_from = states(files);
         let current = ArcSwap::from_pointee(read_and_build(files, &build)?);
-        let looked = Looked { at: Instant::now(), built_from, refused: None };
+        let looked = LastCheck { at: Instant::now(), built_from, refused: None };
         Ok(Reloading { files: files.clone(), build, current, looked: Mutex::new(looked) })
     }
 
@@ -83,7 +83,7 @@ impl<C> Reloading<C> {
         self.look(&mut self.looked.lock())
     }
 
-    fn look(&self, looked: &mut Looked) -> bool {
+    fn look(&self, looked: &mut LastCheck) -> bool {
         looked.at = Instant::now();
         let now = states(&self.files);
         if now == looked.built_from {

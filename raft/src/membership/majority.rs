@@ -16,7 +16,7 @@ use crate::pace::{KEEPS_UP_WITHIN, LACKS_MAX, LOOK_EVERY, Pace};
 use crate::running::Running;
 
 /// A voter's present answer.
-enum Said {
+enum VoterState {
     Answers,
     /// It waits with an empty disk. Its vote is lost, and only another member can take its place.
     LostItsDisk,
@@ -24,14 +24,14 @@ enum Said {
     Nothing,
 }
 
-async fn ask(running: &Running, member: &MemberRecord) -> Said {
+async fn ask(running: &Running, member: &MemberRecord) -> VoterState {
     if member.id == running.context.me {
-        return Said::Answers;
+        return VoterState::Answers;
     }
     match hello(&running.context.dialer, member).await {
-        Ok(answer) if answer.member_id == member.id => Said::Answers,
-        Ok(answer) if answer.cluster_id.is_empty() => Said::LostItsDisk,
-        _ => Said::Nothing,
+        Ok(answer) if answer.member_id == member.id => VoterState::Answers,
+        Ok(answer) if answer.cluster_id.is_empty() => VoterState::LostItsDisk,
+        _ => VoterState::Nothing,
     }
 }
 
@@ -51,9 +51,9 @@ pub(super) async fn check_majority(
     let (mut answering, mut lost, mut silent) = (BTreeSet::new(), Vec::new(), Vec::new());
     for (member, said) in futures::future::join_all(asked).await {
         match said {
-            Said::Answers => drop(answering.insert(member.id)),
-            Said::LostItsDisk => lost.push(member),
-            Said::Nothing => silent.push(member),
+            VoterState::Answers => drop(answering.insert(member.id)),
+            VoterState::LostItsDisk => lost.push(member),
+            VoterState::Nothing => silent.push(member),
         }
     }
     let (answer, needed) = (answering.len(), keep.len() / 2 + 1);

@@ -13,14 +13,14 @@ use crate::member::{ClusterId, MemberRecord};
 use crate::running::{Running, Stores};
 
 /// The cluster that a member should join.
-enum Asked {
+enum TargetCluster {
     /// This one.
     Of(ClusterId),
     /// The one from an earlier attempt; otherwise the one that it gave to others; otherwise a new one.
     Forming(Option<ClusterId>),
 }
 
-impl Asked {
+impl TargetCluster {
     fn choose(self, own: Option<ClusterId>) -> Result<ClusterId, String> {
         match (own, self) {
             (_, Self::Of(id)) => Ok(id),
@@ -63,7 +63,7 @@ impl Node {
             OpenError::Start(why) => ClusterError::Unfinished(why),
             other => ClusterError::Refused(other.to_string()),
         };
-        let adopted = self.adopt_to_the_end(Asked::Forming(earlier), me.id, &me.name).await;
+        let adopted = self.adopt_to_the_end(TargetCluster::Forming(earlier), me.id, &me.name).await;
         let id = adopted.map_err(refused)?;
         let adopted = others.iter().map(|member| cluster::adopt(dialer, member, id));
         futures::future::try_join_all(adopted).await?;
@@ -99,14 +99,14 @@ impl Node {
         member_id: u64,
         name: &str,
     ) -> Result<(), OpenError> {
-        self.adopt_to_the_end(Asked::Of(cluster_id), member_id, name).await.map(drop)
+        self.adopt_to_the_end(TargetCluster::Of(cluster_id), member_id, name).await.map(drop)
     }
 
     /// Runs on a task of its own: the caller may disconnect at any moment, and half an adoption would block every
     /// later one.
     async fn adopt_to_the_end(
         &self,
-        asked: Asked,
+        asked: TargetCluster,
         member_id: u64,
         name: &str,
     ) -> Result<ClusterId, OpenError> {
@@ -118,7 +118,7 @@ impl Node {
 
     async fn adopt_alone(
         &self,
-        asked: Asked,
+        asked: TargetCluster,
         member_id: u64,
         name: String,
     ) -> Result<ClusterId, OpenError> {

@@ -11,14 +11,14 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A reader's log, and how far it was checked: expected events must come after that.
-struct Heard {
+struct ReaderLog {
     log: PathBuf,
     after: (u64, u64),
 }
 
-impl Heard {
+impl ReaderLog {
     /// Waits for an event of that kind about that member with that cause. It may come before others awaited since the
-    /// last [`Heard::go_on`].
+    /// last [`ReaderLog::go_on`].
     fn until(&self, kind: &str, member: &str, code: &str) -> Value {
         eventually(&format!("{kind} of {member}: {code}"), PATIENCE, || {
             logged_events(&self.log).into_iter().find(|event| {
@@ -49,7 +49,7 @@ fn follower(fleet: &Fleet, leader: &str) -> String {
 fn each_change_of_a_member_and_of_the_leader_is_an_event_with_its_cause() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let _reader = fleet.follow_events("members.out", &["--since", "0"])?;
-    let mut heard = Heard { log: fleet.path("members.out"), after: (0, 0) };
+    let mut heard = ReaderLog { log: fleet.path("members.out"), after: (0, 0) };
     let first = fleet.leader();
     heard.until("leader_changed", &first, "first");
     for member in fleet.member_names() {
@@ -94,12 +94,12 @@ fn each_change_of_a_member_and_of_the_leader_is_an_event_with_its_cause() -> Res
     heard.until("member_started", &next, "after_stop");
 
     check_order(&logged_events(&heard.log))?;
-    let changes = Heard::all(&heard.log, "leader_changed");
+    let changes = ReaderLog::all(&heard.log, "leader_changed");
     let epochs: BTreeSet<&str> = changes.iter().filter_map(|e| e["coordEpoch"].as_str()).collect();
     ensure!(epochs.len() == changes.len(), "one event for each epoch: {changes:?}");
-    let starts = Heard::all(&heard.log, "member_started");
+    let starts = ReaderLog::all(&heard.log, "member_started");
     ensure!(starts.len() == 6, "three first starts and three more: {starts:?}");
-    let stops = Heard::all(&heard.log, "member_stopped");
+    let stops = ReaderLog::all(&heard.log, "member_stopped");
     ensure!(stops.len() == 2, "each stop once, though two leaders knew of it: {stops:?}");
     fleet.verify()?;
     fleet.passed()
@@ -109,7 +109,7 @@ fn each_change_of_a_member_and_of_the_leader_is_an_event_with_its_cause() -> Res
 fn a_member_that_is_cut_off_is_unreachable_and_then_reachable_again() -> Result<()> {
     let fleet = Fleet::start(FleetOptions { cuttable: true, ..FleetOptions::default() })?;
     let _reader = fleet.follow_events("members.out", &["--since", "0"])?;
-    let mut heard = Heard { log: fleet.path("members.out"), after: (0, 0) };
+    let mut heard = ReaderLog { log: fleet.path("members.out"), after: (0, 0) };
     let leader = fleet.leader();
     let away = follower(&fleet, &leader);
     heard.until("member_started", &away, "first");
@@ -122,7 +122,7 @@ fn a_member_that_is_cut_off_is_unreachable_and_then_reachable_again() -> Result<
     heard.until("member_unreachable", &away, "");
     cut(false);
     heard.until("member_reachable", &away, "");
-    let starts = Heard::all(&heard.log, "member_started");
+    let starts = ReaderLog::all(&heard.log, "member_started");
     ensure!(starts.len() == 3, "it was the same process all the time: {starts:?}");
     fleet.passed()
 }

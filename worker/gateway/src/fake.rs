@@ -21,13 +21,13 @@ const STREAMS_MAX: u32 = 200;
 
 /// The requests that the store has received.
 #[derive(Clone, Default)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequests {
     reads: Arc<AtomicUsize>,
     waits: Arc<AtomicUsize>,
     holds: Arc<AtomicBool>,
 }
 
-impl Asked {
+impl ReceivedRequests {
     /// From now on, waits are not answered.
     pub(crate) fn hold_waits(&self) {
         self.holds.store(true, Ordering::SeqCst);
@@ -40,10 +40,10 @@ impl Asked {
 }
 
 /// Starts a fake leader and a client of it.
-pub(crate) async fn start() -> (Client, Asked, JoinHandle<()>) {
+pub(crate) async fn start() -> (Client, ReceivedRequests, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    let asked = Asked::default();
+    let asked = ReceivedRequests::default();
     let member = Member { address, asked: asked.clone() };
     let serving = tokio::spawn(async move {
         let served = tonic::transport::Server::builder()
@@ -60,7 +60,7 @@ pub(crate) async fn start() -> (Client, Asked, JoinHandle<()>) {
 #[derive(Clone)]
 struct Member {
     address: SocketAddr,
-    asked: Asked,
+    asked: ReceivedRequests,
 }
 
 impl Member {

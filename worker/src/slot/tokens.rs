@@ -31,7 +31,7 @@ pub(super) struct Tokens {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Asked {
+struct TokenLimits {
     max_tokens: Option<u64>,
     max_completion_tokens: Option<u64>,
     n: Option<u64>,
@@ -40,8 +40,8 @@ struct Asked {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Row {
-    sampling_params: Option<Asked>,
-    body: Option<Asked>,
+    sampling_params: Option<TokenLimits>,
+    body: Option<TokenLimits>,
 }
 
 impl Tokens {

@@ -18,7 +18,7 @@ use rollout_gateway::Sessions;
 use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use tokio::task::JoinHandle;
 
-use self::shards::Asked;
+use self::shards::PendingClaim;
 use crate::error::TrainError;
 
 /// How long the leader holds a wait before it answers that nothing has changed.
@@ -83,7 +83,7 @@ pub struct Trainer {
     lost: Arc<AtomicBool>,
     keeping: JoinHandle<()>,
     /// Claims that are unanswered.
-    asked: Mutex<Vec<Asked>>,
+    asked: Mutex<Vec<PendingClaim>>,
 }
 
 impl Drop for Trainer {

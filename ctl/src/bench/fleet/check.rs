@@ -11,7 +11,7 @@ use anyhow::{bail, ensure};
 
 use super::crew::Crew;
 use super::figures::FleetSettled;
-use super::part::Said;
+use super::part::OrderReply;
 use super::runs::Runs;
 use crate::bench::coverage::Bits;
 use crate::bench::settle;
@@ -48,7 +48,9 @@ pub(super) async fn check(
         let (mut started, mut accepted) = (Bits::new(of.rows), Bits::new(of.rows));
         let mut twice = 0;
         for process in &said {
-            let Said::Rows(sets) = process else { bail!("a generator process reports no rows") };
+            let OrderReply::Rows(sets) = process else {
+                bail!("a generator process reports no rows")
+            };
             for set in sets.iter().filter(|set| set.run == of.run) {
                 settled.started_again += started.unite(&Bits::from_words(set.started.clone()));
                 twice += accepted.unite(&Bits::from_words(set.accepted.clone()));

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use super::part::{Order, Said};
+use super::part::{Order, OrderReply};
 use super::plan::Plan;
 use super::row_record::RunOf;
 use super::tally::{Spreads, Tally};
@@ -47,7 +47,7 @@ impl Crew {
         self.processes.len()
     }
 
-    async fn ask(&mut self, order: &Order) -> anyhow::Result<Vec<Said>> {
+    async fn ask(&mut self, order: &Order) -> anyhow::Result<Vec<OrderReply>> {
         for process in &mut self.processes {
             process.tell(order).await?;
         }
@@ -71,14 +71,14 @@ impl Crew {
     /// Tells the workers to end; returns how many have not yet.
     pub(super) async fn stop(&mut self) -> anyhow::Result<usize> {
         let said = self.ask(&Order::Stop).await?;
-        Ok(said.iter().map(|said| if let Said::Left(left) = said { *left } else { 0 }).sum())
+        Ok(said.iter().map(|said| if let OrderReply::Left(left) = said { *left } else { 0 }).sum())
     }
 
     /// The counters of all. With `reset`, times start a new window.
     pub(super) async fn report(&mut self, reset: bool) -> anyhow::Result<(Tally, Spreads)> {
         let (mut sum, mut spreads) = (Tally::default(), Spreads::new());
         for said in self.ask(&Order::Report { reset }).await? {
-            let Said::Report(tally) = said else {
+            let OrderReply::Report(tally) = said else {
                 bail!("a process of the generator reports nothing")
             };
             sum.add(&tally, &mut spreads);
@@ -87,7 +87,7 @@ impl Crew {
     }
 
     /// The rows that each process has started and seen accepted, by process.
-    pub(super) async fn rows(&mut self) -> anyhow::Result<Vec<Said>> {
+    pub(super) async fn rows(&mut self) -> anyhow::Result<Vec<OrderReply>> {
         self.ask(&Order::Rows).await
     }
 }
@@ -107,7 +107,7 @@ impl Process {
         Ok(Self { child, orders, said: BufReader::new(said).lines() })
     }
 
-    async fn order(&mut self, order: &Order) -> anyhow::Result<Said> {
+    async fn order(&mut self, order: &Order) -> anyhow::Result<OrderReply> {
         self.tell(order).await?;
         self.hear().await
     }
@@ -118,7 +118,7 @@ impl Process {
         sent.with_context(|| format!("process {:?} of the generator has ended", self.child.id()))
     }
 
-    async fn hear(&mut self) -> anyhow::Result<Said> {
+    async fn hear(&mut self) -> anyhow::Result<OrderReply> {
         let id = self.child.id();
         let line = timeout(PATIENCE, self.said.next_line()).await;
         let line = line.with_context(|| format!("process {id:?} of the generator hangs"))??;

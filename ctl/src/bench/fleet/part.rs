@@ -39,7 +39,7 @@ pub(super) enum Order {
 
 /// The answer to an order.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Said {
+pub(super) enum OrderReply {
     Done,
     Report(Box<Tally>),
     /// After [`Order::Stop`]: how many workers have not ended yet.
@@ -110,7 +110,7 @@ impl Part {
         }
     }
 
-    fn follow(&mut self, order: Order, local: &LocalSet) -> Said {
+    fn follow(&mut self, order: Order, local: &LocalSet) -> OrderReply {
         match order {
             Order::Start(plan) => self.start(*plan, local),
             Order::Runs(runs) => self.record.borrow_mut().learn(runs),
@@ -120,7 +120,7 @@ impl Part {
                 if reset {
                     record.reset();
                 }
-                return Said::Report(Box::new(report));
+                return OrderReply::Report(Box::new(report));
             }
             Order::Lose { per_mille } => self.orders.send_modify(|orders| {
                 orders.returned = (per_mille == 0).then(Instant::now);
@@ -128,11 +128,11 @@ impl Part {
             }),
             Order::Stop => {
                 self.orders.send_if_modified(|orders| !std::mem::replace(&mut orders.stop, true));
-                return Said::Left(self.workers.len());
+                return OrderReply::Left(self.workers.len());
             }
-            Order::Rows => return Said::Rows(self.record.borrow().row_sets().collect()),
+            Order::Rows => return OrderReply::Rows(self.record.borrow().row_sets().collect()),
         }
-        Said::Done
+        OrderReply::Done
     }
 
     fn start(&mut self, plan: Plan, local: &LocalSet) {

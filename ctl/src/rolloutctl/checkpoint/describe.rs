@@ -7,7 +7,7 @@ use super::shown::Checkpoint;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, bytes, count};
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which checkpoint.
@@ -93,7 +93,7 @@ async fn one(
     let call =
         async |channel, request| services::checkpoints(channel).describe_checkpoint(request).await;
     let asked = unconfirmed::ask(&client, "describe checkpoint", &request, call).await?;
-    let Asked { answer, unconfirmed } = asked;
+    let SourcedAnswer { answer, unconfirmed } = asked;
     let checkpoint = answer.checkpoint.unwrap_or_default().into();
     let described = Described { checkpoint, unconfirmed };
     output::emit(format, &described)?;

@@ -7,7 +7,7 @@ use super::shown::Checkpoint;
 use crate::output::{self, Align, Report, Table, bytes, count};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
-use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which checkpoints.
@@ -72,7 +72,7 @@ impl Verb for ListArgs {
             unconfirmed::ask(&client, "list checkpoints", &request, async |channel, request| {
                 services::checkpoints(channel).list_checkpoints(request).await
             });
-        let Asked { answer, unconfirmed } = asked.await?;
+        let SourcedAnswer { answer, unconfirmed } = asked.await?;
         let mut checkpoints: Vec<Checkpoint> =
             answer.checkpoints.into_iter().map(Checkpoint::from).collect();
         newest_first(&mut checkpoints);

@@ -8,7 +8,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
-use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which dataset.
@@ -86,7 +86,7 @@ async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Res
         unconfirmed::ask(&client, "describe dataset", &request, async |channel, request| {
             services::datasets(channel).describe_dataset(request).await
         });
-    let Asked { answer, unconfirmed } = asked.await?;
+    let SourcedAnswer { answer, unconfirmed } = asked.await?;
     let dataset = answer.dataset.unwrap_or_default().into();
     let described = Described { dataset, unconfirmed };
     output::emit(format, &described)?;

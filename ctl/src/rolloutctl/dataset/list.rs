@@ -7,7 +7,7 @@ use super::shown::Dataset;
 use crate::output::{self, Align, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
-use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which datasets.
@@ -66,7 +66,7 @@ impl Verb for ListArgs {
             unconfirmed::ask(&client, "list datasets", &request, async |channel, request| {
                 services::datasets(channel).list_datasets(request).await
             });
-        let Asked { answer, unconfirmed } = asked.await?;
+        let SourcedAnswer { answer, unconfirmed } = asked.await?;
         let mut datasets: Vec<Dataset> = answer.datasets.into_iter().map(Dataset::from).collect();
         self.choose.apply(&mut datasets)?;
         let everywhere = self.everywhere.is_asked_for();

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::{DoctorArgs, running};
 use crate::connect::ConnectArgs;
-use crate::event_stream::{EventStream, Heard, LogPosition, Start};
+use crate::event_stream::{EventStream, LogPosition, Start, StreamItem};
 use crate::output::counted;
 use crate::output::{Format, Report, render};
 use crate::rolloutctl::events::line::EventLine;
@@ -133,15 +133,15 @@ async fn events(client: &Client) -> anyhow::Result<String> {
     let reading = async {
         loop {
             match stream.next().await? {
-                Heard::Events(events) => {
+                StreamItem::Events(events) => {
                     newest.extend(events);
                     let surplus = newest.len().saturating_sub(EVENTS_MAX);
                     newest.drain(..surplus);
                 }
-                Heard::Compacted { oldest } => {
+                StreamItem::Compacted { oldest } => {
                     stream.resume_at(LogPosition { index: oldest, position: 0 });
                 }
-                Heard::End => return anyhow::Ok(()),
+                StreamItem::End => return anyhow::Ok(()),
             }
         }
     };

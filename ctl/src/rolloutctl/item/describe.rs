@@ -8,7 +8,7 @@ use super::find::RowName;
 use super::show::Item;
 use crate::completer::{self, Names};
 use crate::output::{self, Report, Table};
-use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which row to describe.
@@ -98,7 +98,7 @@ impl Verb for DescribeArgs {
             unconfirmed::ask(&client, "describe item", &request, async |channel, request| {
                 services::items(channel).describe_item(request).await
             });
-        let Asked { answer, unconfirmed } = asked.await?;
+        let SourcedAnswer { answer, unconfirmed } = asked.await?;
         let mut item = Item::from(answer.item.unwrap_or_default());
         if item.history.iter().any(|failed| failed.text.is_some()) {
             let (run, namespace) = (self.run, settings.namespace);

@@ -8,7 +8,7 @@ use crate::completer::{self, Names};
 use crate::output::{self, Align, Report, Table, counted};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::choose::{OrderArgs, TitleArgs, cut};
-use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say::aside;
 
@@ -124,7 +124,7 @@ impl Verb for ListArgs {
         let call = async |channel, request| services::items(channel).list_items(request).await;
         let first = page(self.from, 0);
         let asked = unconfirmed::ask(&client, WHAT, &first, call).await?;
-        let Asked { mut answer, unconfirmed } = asked;
+        let SourcedAnswer { mut answer, unconfirmed } = asked;
         let mut next_row = loop {
             items.extend(answer.items.into_iter().map(Item::from));
             let next = match answer.next_row {

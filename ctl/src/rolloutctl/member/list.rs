@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::output::{self, Align, Report, Table, count, counted};
 use crate::rolloutctl::choose::ChooseArgs;
-use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// The members, as the leader sees them.
@@ -120,8 +120,8 @@ impl MemberList {
 }
 
 /// The list of members from the leader, or from another member.
-fn listed(asked: Asked<v1::ListMembersResponse>) -> MemberList {
-    let Asked { answer, unconfirmed } = asked;
+fn listed(asked: SourcedAnswer<v1::ListMembersResponse>) -> MemberList {
+    let SourcedAnswer { answer, unconfirmed } = asked;
     let leader = answer.header.unwrap_or_default().members.unwrap_or_default().leader;
     let mut members: Vec<_> =
         answer.members.into_iter().map(|member| MemberLine::of(member, &leader)).collect();
@@ -140,7 +140,7 @@ async fn ask_leader(client: &Client) -> Result<v1::ListMembersResponse, ClientEr
 /// The members, from the leader.
 pub(in crate::rolloutctl) async fn ask(client: &Client) -> anyhow::Result<MemberList> {
     let answer = ask_leader(client).await?;
-    Ok(listed(Asked { answer, unconfirmed: None }))
+    Ok(listed(SourcedAnswer { answer, unconfirmed: None }))
 }
 
 /// The members, from the leader; without a leader, from the member that has applied most.

@@ -9,7 +9,7 @@ use crate::connect::ConnectArgs;
 use crate::output::counted;
 use crate::output::{self, Format, Report, Table, count, hex, u64_string};
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which run to describe.
@@ -195,7 +195,7 @@ async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Res
     let asked = unconfirmed::ask(&client, "describe run", &request, async |channel, request| {
         services::runs(channel).describe_run(request).await
     });
-    let Asked { answer, unconfirmed } = asked.await?;
+    let SourcedAnswer { answer, unconfirmed } = asked.await?;
     let failures = answer
         .failures
         .into_iter()

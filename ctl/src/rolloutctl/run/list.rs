@@ -7,7 +7,7 @@ use super::summary::{Run, now_wall_ms};
 use crate::output::{self, Align, Report, Table, age, count};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
-use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 #[derive(Serialize)]
@@ -98,7 +98,7 @@ impl Verb for ListArgs {
         let asked = unconfirmed::ask(&client, "list runs", &request, async |channel, request| {
             services::runs(channel).list_runs(request).await
         });
-        let Asked { answer, unconfirmed } = asked.await?;
+        let SourcedAnswer { answer, unconfirmed } = asked.await?;
         let mut runs: Vec<Run> = answer.runs.into_iter().map(Run::from).collect();
         newest_first(&mut runs);
         self.choose.apply(&mut runs)?;

@@ -7,7 +7,7 @@ use super::shown::Pass;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count, counted, u64_string};
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// The call, in errors.
@@ -146,7 +146,8 @@ async fn one(
         limit: PAGE,
     };
     let call = async |channel, request| services::shards(channel).describe_shards(request).await;
-    let Asked { mut answer, unconfirmed } = unconfirmed::ask(&client, WHAT, &page(0), call).await?;
+    let SourcedAnswer { mut answer, unconfirmed } =
+        unconfirmed::ask(&client, WHAT, &page(0), call).await?;
     let mut described = Described { job, pass: None, shards: Vec::new(), unconfirmed };
     loop {
         described.pass = answer.pass.map(Pass::from);

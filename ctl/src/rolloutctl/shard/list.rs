@@ -8,7 +8,7 @@ use crate::output::{self, Align, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
 use crate::rolloutctl::read::read;
-use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which jobs.
@@ -103,7 +103,7 @@ impl Verb for ListArgs {
         let request = v1::ListJobsRequest { namespace, job };
         let call = async |channel, request| services::shards(channel).list_jobs(request).await;
         let asked = unconfirmed::ask(&client, "list training jobs", &request, call).await?;
-        let Asked { answer, unconfirmed } = asked;
+        let SourcedAnswer { answer, unconfirmed } = asked;
         let mut jobs: Vec<Job> = answer.jobs.into_iter().map(Job::from).collect();
         self.choose.apply(&mut jobs)?;
         let everywhere = self.everywhere.is_asked_for();

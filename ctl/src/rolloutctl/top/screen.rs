@@ -78,7 +78,7 @@ fn restore_at_panic() {
 }
 
 /// An event of the terminal.
-pub(super) enum Said {
+pub(super) enum TerminalEvent {
     /// A key was pressed.
     Key(KeyEvent),
     /// It has another size.
@@ -89,14 +89,14 @@ pub(super) enum Said {
 ///
 /// # Errors
 /// No thread can be started.
-pub(super) fn keys() -> std::io::Result<mpsc::Receiver<Said>> {
+pub(super) fn keys() -> std::io::Result<mpsc::Receiver<TerminalEvent>> {
     let (to, from) = mpsc::channel(KEYS_MAX);
     // It blocks in a system call that nothing interrupts, and ends with the process.
     std::thread::Builder::new().name("keys".into()).spawn(move || {
         while let Ok(event) = event::read() {
             let said = match event {
-                Event::Key(key) if key.kind != KeyEventKind::Release => Said::Key(key),
-                Event::Resize(..) => Said::Resized,
+                Event::Key(key) if key.kind != KeyEventKind::Release => TerminalEvent::Key(key),
+                Event::Resize(..) => TerminalEvent::Resized,
                 _ => continue,
             };
             match to.try_send(said) {

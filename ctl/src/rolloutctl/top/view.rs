@@ -31,7 +31,7 @@ const PAGE: usize = 10;
 
 /// The program's task after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum KeyAction {
     /// Redraw the screen.
     Redraw,
     /// Query the cluster now.
@@ -66,16 +66,16 @@ impl View {
     }
 
     /// Handles a key.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Asked {
+    pub(super) fn key(&mut self, key: KeyEvent) -> KeyAction {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         let orders = [RUN_ORDERS.len(), WORKER_ORDERS.len()][self.active];
         let pane = &mut self.panes[self.active];
         match key.code {
-            KeyCode::Char('c') if control => return Asked::Quit,
+            KeyCode::Char('c') if control => return KeyAction::Quit,
             KeyCode::Esc if self.help => self.help = false,
-            KeyCode::Char('q') | KeyCode::Esc => return Asked::Quit,
+            KeyCode::Char('q') | KeyCode::Esc => return KeyAction::Quit,
             KeyCode::Char('?') | KeyCode::Char('h') => self.help = !self.help,
-            KeyCode::Char(' ') => return Asked::Look,
+            KeyCode::Char(' ') => return KeyAction::Look,
             KeyCode::Tab | KeyCode::BackTab => self.active = 1 - self.active,
             KeyCode::Up | KeyCode::Char('k') => pane.line = pane.line.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => pane.line = pane.line.saturating_add(1),
@@ -89,7 +89,7 @@ impl View {
             KeyCode::Char('r') => pane.reversed = !pane.reversed,
             _ => {}
         }
-        Asked::Redraw
+        KeyAction::Redraw
     }
 
     /// Draws the latest data, or that there is none yet.
@@ -251,7 +251,7 @@ mod tests {
         lines.map(|line| line.iter().map(|cell| cell.symbol()).collect::<String>() + "\n").collect()
     }
 
-    fn press(view: &mut View, code: KeyCode) -> Asked {
+    fn press(view: &mut View, code: KeyCode) -> KeyAction {
         view.key(KeyEvent::new(code, KeyModifiers::NONE))
     }
 
@@ -276,13 +276,13 @@ mod tests {
         assert!(sorted.contains("by failed") && sorted.contains("> run-39"), "{sorted}");
         press(&mut view, KeyCode::Char('r'));
         assert!(text(&screen(&mut view, &look)).contains("> run-00"));
-        assert_eq!(press(&mut view, KeyCode::Char('?')), Asked::Redraw);
+        assert_eq!(press(&mut view, KeyCode::Char('?')), KeyAction::Redraw);
         assert!(text(&screen(&mut view, &look)).contains("sort by another column"));
-        assert_eq!(press(&mut view, KeyCode::Esc), Asked::Redraw, "it closes the help");
-        assert_eq!(press(&mut view, KeyCode::Char(' ')), Asked::Look);
-        assert_eq!(press(&mut view, KeyCode::Char('q')), Asked::Quit);
+        assert_eq!(press(&mut view, KeyCode::Esc), KeyAction::Redraw, "it closes the help");
+        assert_eq!(press(&mut view, KeyCode::Char(' ')), KeyAction::Look);
+        assert_eq!(press(&mut view, KeyCode::Char('q')), KeyAction::Quit);
         let ctrl_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(view.key(ctrl_c), Asked::Quit);
+        assert_eq!(view.key(ctrl_c), KeyAction::Quit);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::output::{self, Align, Report, Table, count, duration, u64_string};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
-use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 #[derive(Serialize)]
@@ -231,18 +231,18 @@ fn in_order_of_scale_in(workers: &mut Vec<WorkerLine>) {
 pub(super) async fn ask(
     client: &Client,
     namespace: &str,
-) -> Result<Asked<Vec<WorkerLine>>, ClientError> {
+) -> Result<SourcedAnswer<Vec<WorkerLine>>, ClientError> {
     let request = v1::ListWorkersRequest { namespace: namespace.to_owned() };
     let asked = unconfirmed::ask(client, "list workers", &request, async |channel, request| {
         services::cluster(channel).list_workers(request).await
     });
-    let Asked { answer, unconfirmed } = asked.await?;
+    let SourcedAnswer { answer, unconfirmed } = asked.await?;
     let mut workers: Vec<WorkerLine> = answer.workers.into_iter().map(WorkerLine::from).collect();
     if unconfirmed.is_some() {
         // Only a leader hears from them.
         workers.iter_mut().for_each(|worker| worker.silent_seconds = None);
     }
-    Ok(Asked { answer: workers, unconfirmed })
+    Ok(SourcedAnswer { answer: workers, unconfirmed })
 }
 
 impl Verb for ListArgs {
@@ -253,7 +253,7 @@ impl Verb for ListArgs {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;
         let namespace = self.everywhere.namespace(settings.namespace);
-        let Asked { answer: mut workers, unconfirmed } = ask(&client, &namespace).await?;
+        let SourcedAnswer { answer: mut workers, unconfirmed } = ask(&client, &namespace).await?;
         match self.scale_in {
             true => in_order_of_scale_in(&mut workers),
             false => workers.sort_by(|a, b| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace))),

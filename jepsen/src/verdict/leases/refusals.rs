@@ -9,7 +9,7 @@
 //! Absent: rows that may run twice at a time, which another worker may have finished. No grant of theirs is recorded
 //! as exclusive.
 
-use super::{Grant, Heard, TOLD_MAX};
+use super::{Grant, SignsOfLife, TOLD_MAX};
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ fn session(operation: &Operation) -> Option<u64> {
 
 /// Every result of a rightful holder that was refused.
 pub(super) fn broken(
-    heard: &Heard,
+    heard: &SignsOfLife,
     grants: &BTreeMap<&str, Vec<Grant<'_>>>,
     operations: &[Operation],
 ) -> Vec<String> {

@@ -16,7 +16,7 @@ use super::{Trainer, WAIT_MS};
 use crate::error::TrainError;
 
 /// An unanswered claim, and its epoch.
-pub(super) struct Asked {
+pub(super) struct PendingClaim {
     dataset: String,
     epoch: u64,
     request: PendingRequest,
@@ -27,7 +27,7 @@ pub(super) struct Asked {
     doubt: bool,
 }
 
-impl Asked {
+impl PendingClaim {
     fn anew(dataset: &str, epoch: u64, session: Lent) -> Self {
         let (request, since) = (session.session().request(), Instant::now());
         Self { dataset: dataset.to_owned(), epoch, request, session, since, doubt: false }
@@ -36,8 +36,8 @@ impl Asked {
 
 /// Puts a claim back if it ends without an answer.
 struct Unanswered<'a> {
-    back: &'a Mutex<Vec<Asked>>,
-    asked: Option<Asked>,
+    back: &'a Mutex<Vec<PendingClaim>>,
+    asked: Option<PendingClaim>,
 }
 
 impl Drop for Unanswered<'_> {
@@ -82,10 +82,11 @@ impl Trainer {
         let answer = match self.asked_before(dataset, epoch) {
             Some(asked) => self.ask(asked).await?,
             None => {
-                let asked = Asked::anew(dataset, epoch, self.sessions.take_once().await?);
+                let asked = PendingClaim::anew(dataset, epoch, self.sessions.take_once().await?);
                 match self.ask(asked).await {
                     Err(refusal) if was_forgotten(&refusal) => {
-                        self.ask(Asked::anew(dataset, epoch, self.sessions.open().await?)).await?
+                        self.ask(PendingClaim::anew(dataset, epoch, self.sessions.open().await?))
+                            .await?
                     }
                     answer => answer?,
                 }
@@ -94,7 +95,7 @@ impl Trainer {
         Ok((answer.shard, answer.finished))
     }
 
-    async fn ask(&self, mut asked: Asked) -> Result<v1::ClaimShardResponse, ClientError> {
+    async fn ask(&self, mut asked: PendingClaim) -> Result<v1::ClaimShardResponse, ClientError> {
         let request = v1::ClaimShardRequest {
             request: Some(asked.request.id()),
             by: Some(self.by.clone()),
@@ -124,7 +125,7 @@ impl Trainer {
         answer
     }
 
-    fn asked_before(&self, dataset: &str, epoch: u64) -> Option<Asked> {
+    fn asked_before(&self, dataset: &str, epoch: u64) -> Option<PendingClaim> {
         let mut asked = self.asked.lock();
         let same = asked.iter().position(|a| a.dataset == dataset && a.epoch == epoch);
         same.map(|at| asked.swap_remove(at))
