@@ -190,11 +190,11 @@ fn wrong<M: Model>(
     states.sort_unstable();
     states.dedup();
     let last = last.map_or("nothing".to_owned(), |last| {
-        format!("{} at {}", order::told(last.operation), last.at)
+        format!("{} at {}", order::describe(last.operation), last.at)
     });
     format!(
         "{} at {}, but there it was {}; before it: {last}",
-        order::told(event.operation),
+        order::describe(event.operation),
         event.at,
         states.join(" or ")
     )

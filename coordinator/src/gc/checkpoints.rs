@@ -33,7 +33,7 @@ pub(crate) async fn collect_checkpoints(leading: Arc<LeaderState>, store: BlobSt
         });
         let mut failed = false;
         for (job, number) in going {
-            failed |= !told(&job, number, remove(&leading, &store, &job, number).await);
+            failed |= !log_result(&job, number, remove(&leading, &store, &job, number).await);
         }
         if swept.elapsed() >= SWEEP_EVERY {
             swept = tokio::time::Instant::now();
@@ -47,7 +47,7 @@ pub(crate) async fn collect_checkpoints(leading: Arc<LeaderState>, store: BlobSt
     }
 }
 
-fn told(job: &TrainingName, number: u32, result: Result<(), GcError>) -> bool {
+fn log_result(job: &TrainingName, number: u32, result: Result<(), GcError>) -> bool {
     let TrainingName { namespace, job } = job;
     match &result {
         Ok(()) => tracing::info!(namespace, job, number, "checkpoint forgotten"),

@@ -66,7 +66,7 @@ pub(super) async fn run(args: &DevArgs) -> anyhow::Result<()> {
         }
         tokio::time::sleep(PAUSE).await;
     }
-    to_stderr(&told(&layout, &format!("ready in the background, pid {}", child.id())));
+    to_stderr(&summary(&layout, &format!("ready in the background, pid {}", child.id())));
     Ok(())
 }
 
@@ -79,7 +79,7 @@ async fn found(layout: &Layout, args: &DevArgs) -> anyhow::Result<()> {
         }
         if let Some(pids) = Pids::load(layout)?.filter(|pids| pids.ready && lives(pids.dev)) {
             let what = format!("it is already running, pid {}, as it was started", pids.dev);
-            to_stderr(&told(layout, &what));
+            to_stderr(&summary(layout, &what));
             return Ok(());
         }
         if DirLock::try_take(layout)?.is_some() {
@@ -105,6 +105,6 @@ fn lives(pid: u32) -> bool {
     unsafe { libc::kill(pid.cast_signed(), 0) == 0 }
 }
 
-fn told(layout: &Layout, what: &str) -> String {
+fn summary(layout: &Layout, what: &str) -> String {
     format!("{what}\n{}  {}\n", usage::commands(layout), usage::stop(layout))
 }

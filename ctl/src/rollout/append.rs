@@ -51,7 +51,7 @@ pub(super) async fn append(
     };
     match appended {
         Appended::Whole { added, there, rows } => {
-            progress.note(&told(name, added, there, rows));
+            progress.note(&summary(name, added, there, rows));
             Ok(())
         }
         Appended::Refused(scan) => {
@@ -62,7 +62,7 @@ pub(super) async fn append(
     }
 }
 
-fn told(name: &str, added: u64, there: u64, rows: u64) -> String {
+fn summary(name: &str, added: u64, there: u64, rows: u64) -> String {
     let mut text = format!("run {name}: {} appended", counted(added, "row"));
     if there > 0 {
         let were = if there == 1 { "was" } else { "were" };
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn an_append_is_reported_in_one_line() {
-        assert_eq!(told("a", 1200, 0, 1200), "run a: 1,200 rows appended; it has 1,200");
-        assert_eq!(told("a", 1, 1, 9), "run a: 1 row appended, 1 was there already; it has 9");
-        assert_eq!(told("a", 0, 3, 9), "run a: 0 rows appended, 3 were there already; it has 9");
+        assert_eq!(summary("a", 1200, 0, 1200), "run a: 1,200 rows appended; it has 1,200");
+        assert_eq!(summary("a", 1, 1, 9), "run a: 1 row appended, 1 was there already; it has 9");
+        assert_eq!(summary("a", 0, 3, 9), "run a: 0 rows appended, 3 were there already; it has 9");
     }
 }

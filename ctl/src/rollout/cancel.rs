@@ -27,7 +27,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &CancelArgs) -> Result<u8, 
     for run in &args.runs {
         let cancelled = submit::cancel(&session, &settings.namespace, run, &args.reason).await;
         match cancelled.map_err(BatchError::from) {
-            Ok(now) => text += &said(run, &settings.namespace, now),
+            Ok(now) => text += &summary(run, &settings.namespace, now),
             Err(error) if args.runs.len() == 1 => {
                 progress.finish();
                 return Err(error);
@@ -43,7 +43,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &CancelArgs) -> Result<u8, 
     Ok(worst)
 }
 
-fn said(run: &str, namespace: &str, now: v1::RunSummary) -> String {
+fn summary(run: &str, namespace: &str, now: v1::RunSummary) -> String {
     let (counts, namespace) = (now.counts.unwrap_or_default(), namespace_flag(namespace));
     format!(
         "run {run} is cancelled: {} of {} done; to write their results: \

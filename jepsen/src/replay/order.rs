@@ -42,7 +42,7 @@ pub(super) fn broken(operations: &[Operation], floors: &[Option<LogPosition>]) -
         // Two reads may be as of the same index.
         let reads = position.at.position == u32::MAX;
         if position.at < *floor || (position.at == *floor && !reads) {
-            let (what, at) = (told(operation), position.at);
+            let (what, at) = (describe(operation), position.at);
             let key = operation.key.as_deref().unwrap_or("?");
             found.push(format!(
                 "item {key}: {what} stands at {at}, but when it was called, {floor} was answered"
@@ -62,7 +62,7 @@ pub(super) fn broken(operations: &[Operation], floors: &[Option<LogPosition>]) -
         if epoch < lower || (index == before && epoch != lower) {
             found.push(format!(
                 "index {index} is of epoch {epoch} ({}), but {before} of epoch {lower}",
-                told(operation)
+                describe(operation)
             ));
         }
     }
@@ -88,7 +88,7 @@ pub(super) fn used_twice(operations: &[Operation]) -> Vec<String> {
         let own: Vec<&Operation> = all.into_iter().filter(|operation| !moved(operation)).collect();
         let requests: BTreeSet<_> = own.iter().map(|operation| sent_by(operation)).collect();
         if requests.len() > 1 {
-            let told: Vec<String> = own.into_iter().map(told).collect();
+            let told: Vec<String> = own.into_iter().map(describe).collect();
             found.push(format!("two requests stand at {at}: {}", told.join(", and ")));
         }
     }
@@ -111,7 +111,7 @@ fn position(operation: &Operation) -> Option<ReportedPosition> {
 }
 
 /// An operation with its answer and lines.
-pub(super) fn told(operation: &Operation) -> String {
+pub(super) fn describe(operation: &Operation) -> String {
     let Operation { f, input, line, .. } = operation;
     match &operation.outcome {
         Outcome::Answered { value, line: end, .. } => {

@@ -45,7 +45,7 @@ pub(super) fn broken(operations: &[Operation]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn told(f: &str, key: &str, input: Value, value: Value) -> Operation {
+    fn answered_op(f: &str, key: &str, input: Value, value: Value) -> Operation {
         let (f, key) = (f.into(), Some(key.into()));
         let outcome = Outcome::Answered { value, at: 2, line: 2, position: None };
         Operation { process: 0, request: None, f, key, input, called_at: 1, line: 1, outcome }
@@ -53,12 +53,12 @@ mod tests {
 
     fn created(key: &str, run: i64, made: bool) -> Operation {
         let value = vec![Value::Int(run), Value::Bool(made), Value::text("folder")];
-        told("create", key, Value::Nil, Value::List(value))
+        answered_op("create", key, Value::Nil, Value::List(value))
     }
 
     fn declared(number: i64, answer: [i64; 2]) -> Operation {
         let list = |values: [i64; 2]| Value::List(values.map(Value::Int).to_vec());
-        told("declare", "run:s1-1", list([number, 3]), list(answer))
+        answered_op("declare", "run:s1-1", list([number, 3]), list(answer))
     }
 
     #[test]

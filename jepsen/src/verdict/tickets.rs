@@ -209,24 +209,24 @@ mod tests {
         Value::List(words.iter().map(|word| Value::text(word)).collect())
     }
 
-    fn told(f: &str, input: Value, value: Value, s: u64) -> Operation {
+    fn answered_op(f: &str, input: Value, value: Value, s: u64) -> Operation {
         let (f, key) = (f.into(), Some("meet".into()));
         let outcome = Outcome::Answered { value, at: s * S + S / 10, line: 0, position: None };
         Operation { process: 0, request: None, f, key, input, called_at: s * S, line: 0, outcome }
     }
 
     fn join(ticket: &str, s: u64) -> Operation {
-        told("join", Value::text("a"), Value::text(ticket), s)
+        answered_op("join", Value::text("a"), Value::text(ticket), s)
     }
 
     fn round(ticket: &str, round: i64, s: u64) -> Operation {
         let seen = vec![Value::Int(round), Value::Int(0), Value::text("a")];
-        told("round", words(&["a", ticket]), Value::List(seen), s)
+        answered_op("round", words(&["a", ticket]), Value::List(seen), s)
     }
 
     fn alive(ticket: &str, gone: &str, s: u64) -> Operation {
         let seen = vec![Value::text("member"), Value::Int(1), Value::text(gone)];
-        told("alive", words(&["a", ticket]), Value::List(seen), s)
+        answered_op("alive", words(&["a", ticket]), Value::List(seen), s)
     }
 
     fn wrong(story: &[Operation], says: &str) {
@@ -278,7 +278,7 @@ mod tests {
         let silent = story(alive("7", "lost", 12));
         assert_eq!(broken(&silent), Vec::<String>::new());
         let mut left = story(alive("7", "left", 9));
-        left.insert(3, told("leave", words(&["a", "7"]), Value::Nil, 3));
+        left.insert(3, answered_op("leave", words(&["a", "7"]), Value::Nil, 3));
         assert_eq!(broken(&left), Vec::<String>::new());
     }
 }

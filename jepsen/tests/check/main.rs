@@ -250,7 +250,7 @@ fn called_together(writes: usize, nils: usize) -> String {
     history
 }
 
-fn told(history: &str, model: &str, limit_ms: &str) -> Value {
+fn checked(history: &str, model: &str, limit_ms: &str) -> Value {
     let dir = TempDir::new().unwrap();
     let path = file(&dir, "h", history);
     let arguments =
@@ -261,7 +261,7 @@ fn told(history: &str, model: &str, limit_ms: &str) -> Value {
 /// One step of the search may visit every operation in flight, once for each operation that is answered.
 #[test]
 fn thousands_of_operations_in_flight_end_at_their_time_limit() {
-    let line = told(&called_together(8_000, 8_000), "cas-register", "500");
+    let line = checked(&called_together(8_000, 8_000), "cas-register", "500");
     assert!(line["verdict"] != "violation", "{line}");
     assert!(line["elapsed_ms"].as_u64().unwrap() < 1_500, "{line}");
 }
@@ -269,7 +269,7 @@ fn thousands_of_operations_in_flight_end_at_their_time_limit() {
 #[test]
 fn thousands_of_writes_that_are_called_together_are_judged() {
     for (writes, nils) in [(8_000, 0), (3_000, 3_000)] {
-        let line = told(&called_together(writes, nils), "cas-register", "30000");
+        let line = checked(&called_together(writes, nils), "cas-register", "30000");
         assert_eq!(line["verdict"], "linearizable", "{line}");
     }
 }
@@ -291,6 +291,6 @@ fn one_client_that_appends_twelve_thousand_times_is_judged() {
         all.push_str(&more);
     }
     entries("get", "", &all);
-    let line = told(&history, "kv", "60000");
+    let line = checked(&history, "kv", "60000");
     assert_eq!((line["verdict"].as_str(), line["limit"].as_str()), (Some("linearizable"), None));
 }

@@ -55,7 +55,7 @@ fn alarms(story: &[Operation]) -> Vec<String> {
     broken(story).0
 }
 
-fn told(story: &[Operation], says: &str) {
+fn assert_found(story: &[Operation], says: &str) {
     let found = alarms(story);
     assert!(found.iter().any(|alarm| alarm.contains(says)), "{says}: {found:?}");
 }
@@ -89,19 +89,19 @@ fn an_early_passage_one_too_few_and_two_stories_are_found() {
     ] {
         let mut story = story();
         story.extend([arrive("hard-c", 130), wrong, pass("hard-b", &ALL, &[], 150)]);
-        told(&story, says);
+        assert_found(&story, says);
     }
     let mut two = story();
     two.push(arrive("hard-c", 130));
     two.extend([pass("hard-a", &ALL[..2], &[], 150), pass("hard-b", &ALL, &[], 150)]);
-    told(&two, "and others");
+    assert_found(&two, "and others");
 }
 
 #[test]
 fn a_generation_that_waits_again_after_its_end_is_found() {
     let mut again = story();
     again.extend([arrive("hard-c", 130), pass("hard-b", &ALL, &[], 140), waits("hard-c", 150)]);
-    told(&again, "waited again");
+    assert_found(&again, "waited again");
 }
 
 #[test]
@@ -111,8 +111,8 @@ fn a_barrier_that_counts_does_not_open_for_a_participant_counted_twice() {
         story.push(pass("hard-a", members, &[], 150));
         of("any", story)
     };
-    told(&twice(&ALL[..2]), "with 2 of 3");
-    told(&twice(&["hard-a", "hard-b", "hard-b"]), "with 3 of 3");
+    assert_found(&twice(&ALL[..2]), "with 2 of 3");
+    assert_found(&twice(&["hard-a", "hard-b", "hard-b"]), "with 3 of 3");
 }
 
 #[test]
@@ -123,14 +123,14 @@ fn a_failure_names_the_lost_participant_and_its_host() {
         story
     };
     assert_eq!(alarms(&lost("host-of-hard-c", &["hard-c"])), Vec::<String>::new());
-    told(&lost("host-of-hard-b", &["hard-c"]), "said to be on host-of-hard-b");
-    told(&lost("host-of-hard-c", &["hard-b", "hard-c"]), "without hard-b, who had arrived");
+    assert_found(&lost("host-of-hard-b", &["hard-c"]), "said to be on host-of-hard-b");
+    assert_found(&lost("host-of-hard-c", &["hard-b", "hard-c"]), "without hard-b, who had arrived");
     let mut other = story();
     other.push(fail("left", "hard-c", "host-of-hard-c", &["hard-c"], 1900));
-    told(&other, "failed as left, which nobody did");
+    assert_found(&other, "failed as left, which nobody did");
     let mut stranger = story();
     stranger.push(fail("lost", "soft-c", "host-of-soft-c", &["hard-c"], 1900));
-    told(&stranger, "did not wait for soft-c");
+    assert_found(&stranger, "did not wait for soft-c");
     // A participant that came after it had failed did not count.
     let mut late = story();
     late.remove(2);
@@ -154,12 +154,12 @@ fn a_participant_that_is_always_heard_is_not_lost() {
         story.push(lost());
         story
     };
-    told(&with(lives(0..0)), "heard all the time");
+    assert_found(&with(lives(0..0)), "heard all the time");
     assert_eq!(alarms(&with(lives(4500..6400))), Vec::<String>::new(), "it was silent");
     let mut shrunk = lives(0..0);
     shrunk.push(pass("hard-a", &ALL[..2], &ALL[2..], 2500));
-    told(&of("soft", shrunk.clone()), "did not wait for hard-c");
-    told(&shrunk, "heard all the time");
+    assert_found(&of("soft", shrunk.clone()), "did not wait for hard-c");
+    assert_found(&shrunk, "heard all the time");
 }
 
 #[test]
@@ -169,11 +169,11 @@ fn a_time_out_that_comes_early_is_found() {
         story.push(fail("timed_out", "", "", &["hard-c"], ms));
         story
     };
-    told(&timed_out(9000), "too early");
+    assert_found(&timed_out(9000), "too early");
     assert_eq!(alarms(&timed_out(15_200)), Vec::<String>::new());
     let mut forgot = timed_out(15_200);
     forgot[3] = fail("timed_out", "", "", &["hard-b", "hard-c"], 15_200);
-    told(&forgot, "without hard-b, who had arrived");
+    assert_found(&forgot, "without hard-b, who had arrived");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn an_arrival_counts_until_its_participant_comes_again() {
         story.push(pass("hard-a", &ALL, &[], 150));
         story
     };
-    told(&passes(false), "by an arrival of hard-c before it came anew");
+    assert_found(&passes(false), "by an arrival of hard-c before it came anew");
     assert_eq!(alarms(&passes(true)), Vec::<String>::new());
     // The participant may have come after the generation had opened.
     let mut late = passes(false);

@@ -4,7 +4,7 @@ use super::*;
 
 const S: u64 = 1_000_000_000;
 
-fn told(f: &str, key: &str, input: Vec<Value>, answer: Option<Value>, s: u64) -> Operation {
+fn answered_op(f: &str, key: &str, input: Vec<Value>, answer: Option<Value>, s: u64) -> Operation {
     let outcome = answer.map_or(Outcome::Unknown, |value| Outcome::Answered {
         value,
         at: s * S + S / 10,
@@ -26,23 +26,24 @@ fn told(f: &str, key: &str, input: Vec<Value>, answer: Option<Value>, s: u64) ->
 
 fn claim(who: &str, token: i64, from: i64, s: u64) -> Operation {
     let answer = Value::List(vec![Value::Int(token), Value::Int(from)]);
-    told("claim", "0/0", vec![Value::text(who), Value::Int(1)], Some(answer), s)
+    answered_op("claim", "0/0", vec![Value::text(who), Value::Int(1)], Some(answer), s)
 }
 
 fn end(f: &str, who: &str, token: i64, read: Option<i64>, s: u64) -> Operation {
     let mut input = vec![Value::text(who), Value::Int(1), Value::Int(token), Value::Int(9)];
     input.extend(read.map(Value::Int));
-    told(f, "0/0", input, Some(Value::text("in")), s)
+    answered_op(f, "0/0", input, Some(Value::text("in")), s)
 }
 
 fn report(who: &str, read: i64, s: u64) -> Operation {
     let held = Value::List(vec![Value::Int(0), Value::Int(0), Value::Int(read)]);
     let input = vec![Value::text(who), Value::Int(1), Value::Int(24), Value::List(vec![held])];
-    told("report", "checkpoint-1", input, Some(Value::text("open")), s)
+    answered_op("report", "checkpoint-1", input, Some(Value::text("open")), s)
 }
 
 fn lives(who: &str, seconds: std::ops::Range<u64>) -> Vec<Operation> {
-    let sign = |s| told("alive", "onward", vec![Value::text(who)], Some(Value::Bool(true)), s);
+    let sign =
+        |s| answered_op("alive", "onward", vec![Value::text(who)], Some(Value::Bool(true)), s);
     seconds.map(sign).collect()
 }
 
@@ -120,14 +121,14 @@ fn a_shard_of_a_trainer_that_is_heard_is_not_given_on() {
     let silent = [lives("b", 5..15), lives("b", 18..20)].concat();
     assert_eq!(alarms(&with(silent)), Vec::<String>::new());
     let mut another = lives("b", 5..20);
-    another.push(told("join", "onward", vec![Value::text("b")], Some(Value::Nil), 16));
+    another.push(answered_op("join", "onward", vec![Value::text("b")], Some(Value::Nil), 16));
     assert_eq!(alarms(&with(another)), Vec::<String>::new(), "another process has its name");
 }
 
 #[test]
 fn an_epoch_that_is_not_read_to_its_end_is_found() {
     let mut early = story();
-    early.push(told("over", "0", vec![Value::text("a")], Some(Value::Bool(true)), 12));
+    early.push(answered_op("over", "0", vec![Value::text("a")], Some(Value::Bool(true)), 12));
     wrong(&early, "epoch 0 is finished, and shard 1 is not");
     assert!(!alarms(&early).iter().any(|alarm| alarm.contains("shard 0 is not")));
 }

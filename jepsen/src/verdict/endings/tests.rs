@@ -5,7 +5,7 @@ use super::*;
 const NUMBER: u64 = 3;
 const ROWS: u64 = 40;
 
-fn told(f: &str, value: Value, called_at: u64) -> Operation {
+fn answered_op(f: &str, value: Value, called_at: u64) -> Operation {
     let input = match f {
         "submit" => Value::List(vec![Value::Int(NUMBER as i64), Value::Int(ROWS as i64)]),
         _ => Value::Nil,
@@ -44,11 +44,11 @@ fn with(mut story: Vec<Operation>, more: Operation) -> Vec<Operation> {
 
 fn cancelled() -> Vec<Operation> {
     vec![
-        told("submit", Value::text("enough"), 10),
-        told("progress", counts_of(6, 4, 0), 20),
-        told("cancel", counts_of(0, 5, 0), 30),
-        told("kept", counts_of(0, 5, 0), 40),
-        told("partial", lines(0..5, "p"), 50),
+        answered_op("submit", Value::text("enough"), 10),
+        answered_op("progress", counts_of(6, 4, 0), 20),
+        answered_op("cancel", counts_of(0, 5, 0), 30),
+        answered_op("kept", counts_of(0, 5, 0), 40),
+        answered_op("partial", lines(0..5, "p"), 50),
     ]
 }
 
@@ -56,30 +56,30 @@ fn cancelled() -> Vec<Operation> {
 fn a_cancelled_batch_keeps_what_was_done_and_takes_nothing_after() {
     assert_eq!(alarms(&cancelled()), Vec::<String>::new());
     for (more, says) in [
-        (told("kept", counts_of(0, 6, 0), 60), "and later (6, 0)"),
-        (told("kept", counts_of(0, 4, 0), 60), "and later (4, 0)"),
-        (told("progress", counts_of(2, 5, 0), 60), "under way"),
-        (told("partial", lines(0..6, "p"), 60), "exported with 6 and 0"),
-        (told("partial", lines(0..4, "p"), 60), "exported with 4 and 0"),
-        (told("resume", Value::Nil, 60), "a resume was not refused"),
-        (told("retry", Value::Int(0), 60), "a retry was not refused"),
-        (told("cancel", Value::Nil, 5), "answered nil"),
+        (answered_op("kept", counts_of(0, 6, 0), 60), "and later (6, 0)"),
+        (answered_op("kept", counts_of(0, 4, 0), 60), "and later (4, 0)"),
+        (answered_op("progress", counts_of(2, 5, 0), 60), "under way"),
+        (answered_op("partial", lines(0..6, "p"), 60), "exported with 6 and 0"),
+        (answered_op("partial", lines(0..4, "p"), 60), "exported with 4 and 0"),
+        (answered_op("resume", Value::Nil, 60), "a resume was not refused"),
+        (answered_op("retry", Value::Int(0), 60), "a retry was not refused"),
+        (answered_op("cancel", Value::Nil, 5), "answered nil"),
     ] {
         wrong(&with(cancelled(), more), says);
     }
     // Asked before it was cancelled, answered after.
-    let early = with(cancelled(), told("kept", counts_of(3, 5, 0), 29));
+    let early = with(cancelled(), answered_op("kept", counts_of(3, 5, 0), 29));
     assert_eq!(alarms(&early), Vec::<String>::new());
 }
 
 #[test]
 fn a_deleted_batch_goes_and_never_comes_back() {
-    let described = |state: &str, at| told("described", Value::text(state), at);
+    let described = |state: &str, at| answered_op("described", Value::text(state), at);
     let deleted = || {
         vec![
-            told("submit", Value::Nil, 10),
-            told("export", lines(0..40, "p"), 20),
-            told("delete", Value::Nil, 30),
+            answered_op("submit", Value::Nil, 10),
+            answered_op("export", lines(0..40, "p"), 20),
+            answered_op("delete", Value::Nil, 30),
             described("RUN_STATE_DELETING", 40),
             described("none", 50),
         ]
@@ -96,10 +96,10 @@ fn rows_that_are_tried_again_are_those_that_failed_and_change_nothing_that_was_d
     let fated = (0..ROWS).filter(|row| Fate::of(NUMBER, *row).class().is_some()).count() as i64;
     let retried = |again, part: &str| {
         vec![
-            told("submit", Value::Nil, 10),
-            told("export", lines(0..30, "p"), 20),
-            told("retry", Value::Int(again), 30),
-            told("export", lines(0..30, part), 50),
+            answered_op("submit", Value::Nil, 10),
+            answered_op("export", lines(0..30, "p"), 20),
+            answered_op("retry", Value::Int(again), 30),
+            answered_op("export", lines(0..30, part), 50),
         ]
     };
     assert_eq!(alarms(&retried(fated, "p")), Vec::<String>::new());
@@ -107,7 +107,7 @@ fn rows_that_are_tried_again_are_those_that_failed_and_change_nothing_that_was_d
     wrong(&retried(-1, "p"), "rows are tried again");
     wrong(&retried(fated, "q"), "row 0 was (\"done\", \"p\"), and is Some((\"done\", \"q\"))");
     let mut lost = retried(fated, "p");
-    lost[3] = told("export", lines(1..30, "p"), 50);
+    lost[3] = answered_op("export", lines(1..30, "p"), 50);
     wrong(&lost, "row 0 was (\"done\", \"p\"), and is None");
 }
 
@@ -115,15 +115,15 @@ fn rows_that_are_tried_again_are_those_that_failed_and_change_nothing_that_was_d
 fn rows_that_are_done_no_more_are_found_and_failed_ones_unless_they_are_tried_again() {
     let story = |done, failed| {
         vec![
-            told("submit", Value::Nil, 10),
-            told("progress", counts_of(0, 9, 2), 20),
-            told("progress", counts_of(0, done, failed), 30),
+            answered_op("submit", Value::Nil, 10),
+            answered_op("progress", counts_of(0, 9, 2), 20),
+            answered_op("progress", counts_of(0, done, failed), 30),
         ]
     };
     assert_eq!(alarms(&story(9, 2)), Vec::<String>::new());
     wrong(&story(8, 3), "and later (8, 3)");
     wrong(&story(10, 1), "and later (10, 1)");
-    let again = with(story(10, 1), told("retry", Value::Int(1), 25));
+    let again = with(story(10, 1), answered_op("retry", Value::Int(1), 25));
     assert_eq!(alarms(&again), Vec::<String>::new());
 }
 

@@ -6,7 +6,13 @@ fn list(values: Vec<Value>) -> Value {
     Value::List(values)
 }
 
-fn told(f: &str, key: &str, input: Vec<Value>, answer: Option<Value>, called_at: u64) -> Operation {
+fn answered_op(
+    f: &str,
+    key: &str,
+    input: Vec<Value>,
+    answer: Option<Value>,
+    called_at: u64,
+) -> Operation {
     let outcome = match answer {
         Some(value) => Outcome::Answered { value, at: called_at + 1, line: 0, position: None },
         None => Outcome::Unknown,
@@ -22,19 +28,19 @@ fn recover(round: i64, lineage: i64, base: Option<(i64, i64, i64)>, at: u64) -> 
         list(vec![Value::Int(number), Value::Int(step), Value::Int(lineage), ranks])
     });
     let answer = list(vec![Value::text("7"), Value::Int(lineage), Value::Int(step), base]);
-    told("recover", "train", vec![Value::text("a"), Value::Int(round)], Some(answer), at)
+    answered_op("recover", "train", vec![Value::text("a"), Value::Int(round)], Some(answer), at)
 }
 
 fn claim(who: &str, lineage: i64, key: &str, token: i64, from: i64, at: u64) -> Operation {
     let answer = list(vec![Value::Int(token), Value::Int(from)]);
-    told("claim", key, vec![Value::text(who), Value::Int(lineage)], Some(answer), at)
+    answered_op("claim", key, vec![Value::text(who), Value::Int(lineage)], Some(answer), at)
 }
 
 fn end(f: &str, lineage: i64, token: i64, step: i64, read: Option<i64>, at: u64) -> Operation {
     let mut input =
         vec![Value::text("a"), Value::Int(lineage), Value::Int(token), Value::Int(step)];
     input.extend(read.map(Value::Int));
-    told(f, "0/0", input, Some(Value::text("in")), at)
+    answered_op(f, "0/0", input, Some(Value::text("in")), at)
 }
 
 fn report(who: &str, number: i64, step: i64, held: &[(i64, i64)], at: u64) -> Operation {
@@ -43,7 +49,7 @@ fn report(who: &str, number: i64, step: i64, held: &[(i64, i64)], at: u64) -> Op
         .map(|&(shard, read)| list(vec![Value::Int(0), Value::Int(shard), Value::Int(read)]));
     let input = vec![Value::text(who), Value::Int(1), Value::Int(step), list(held.collect())];
     let state = if who == "b" { "complete" } else { "open" };
-    told("report", &format!("checkpoint-{number}"), input, Some(Value::text(state)), at)
+    answered_op("report", &format!("checkpoint-{number}"), input, Some(Value::text(state)), at)
 }
 
 /// Two samples of shard 0 are given back, two more are read when a checkpoint comes, and the rest is lost with the
@@ -97,8 +103,13 @@ fn samples_that_are_in_twice_or_never_are_found() {
 
 #[test]
 fn an_epoch_that_is_not_finished_and_a_checkpoint_that_is_forgotten_are_found() {
-    let over =
-        told("over", "0", vec![Value::text("a"), Value::Int(2)], Some(Value::Bool(true)), 95);
+    let over = answered_op(
+        "over",
+        "0",
+        vec![Value::text("a"), Value::Int(2)],
+        Some(Value::Bool(true)),
+        95,
+    );
     let mut early = story();
     early.push(over);
     let found = alarms(&early);

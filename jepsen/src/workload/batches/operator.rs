@@ -18,7 +18,7 @@ use rollout_proto::{CallOptions, ClientError, ErrorCode, services, v1};
 use serde_json::{Value, json};
 
 /// A leader's counts of a run's rows by state.
-fn told(counts: &v1::RunCounts) -> Value {
+fn counts_value(counts: &v1::RunCounts) -> Value {
     let v1::RunCounts { rows, pending, waiting, running, done, failed, .. } = counts;
     json!([rows, pending, waiting, running, done, failed])
 }
@@ -59,7 +59,7 @@ impl User {
         *told_before = ended;
         let op = recorder.invoke_at(called, "progress", batch.key.clone(), Value::Null, None);
         let by = By { member: Some(self.client.name.clone()), ..by };
-        recorder.ok(&op, told(&counts), by);
+        recorder.ok(&op, counts_value(&counts), by);
     }
 
     /// Records the counts of a run's rows; the run must exist.
@@ -67,7 +67,7 @@ impl User {
         let recorder = &self.shared.recorder;
         let op = recorder.invoke(f, batch.key.clone(), Value::Null, None);
         match self.counts(batch).await {
-            Ok((counts, by)) => recorder.ok(&op, told(&counts), by),
+            Ok((counts, by)) => recorder.ok(&op, counts_value(&counts), by),
             Err(error) => {
                 let why = error.to_string();
                 if error.code() == Some(ErrorCode::RunNotFound) {
@@ -112,7 +112,7 @@ impl User {
                 let order = (v1::RunAction::Cancel, "cancel");
                 match self.control(request, batch, order).await {
                     Sent::Answered(counts, by) => {
-                        let told = counts.as_ref().map_or(Value::Null, told);
+                        let told = counts.as_ref().map_or(Value::Null, counts_value);
                         recorder.ok(&op, told, by);
                         return true;
                     }
