@@ -38,8 +38,8 @@ pub(crate) type DryRun<V> = for<'a> fn(V, &'a Globals) -> Boxed<'a>;
 pub(crate) enum Kind<V> {
     /// Reads, prints, and ends. `--watch` repeats it.
     ReadOnly,
-    /// Changes nothing in a cluster, and `--watch` does not repeat it: it follows a stream, verifies, measures, or works
-    /// on local files.
+    /// Changes nothing in a cluster, and `--watch` does not repeat it: it follows a stream, verifies, measures, or
+    /// works on local files.
     Once,
     /// Changes a cluster, or creates files that a cluster depends on.
     Change {
