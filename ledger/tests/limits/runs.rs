@@ -322,9 +322,9 @@ pub(crate) fn speculate_after() {
         })
     };
     bench.tick_to(limits::SPECULATE_AFTER_MS - 1);
-    assert_eq!(bench.granted(speculate(1)), Reply::Granted(Vec::new()));
+    assert_eq!(bench.granted(speculative(1)), Reply::Granted(Vec::new()));
     bench.tick_to(limits::SPECULATE_AFTER_MS);
-    let Reply::Granted(grants) = bench.granted(speculate(2)) else { panic!("no grants") };
+    let Reply::Granted(grants) = bench.granted(speculative(2)) else { panic!("no grants") };
     assert_eq!(grants.iter().map(|grant| grant.held.rows.len()).sum::<u64>(), 3);
 }
 
