@@ -12,7 +12,6 @@ use crate::{coordinator, schema as derived, worker};
 pub enum Daemon {
     /// A member.
     Coordinator,
-    /// A worker.
     Worker,
 }
 

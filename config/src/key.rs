@@ -38,10 +38,8 @@ pub enum Kind {
     Map,
 }
 
-/// A key.
 #[derive(Debug, Clone)]
 pub struct Key {
-    /// Its path.
     pub path: String,
     /// Its type.
     pub kind: Kind,

@@ -30,7 +30,6 @@ use crate::TracingSettings;
 pub const SLOTS_MAX: usize = 64;
 /// Rows that a slot may hold; the ledger's own bound.
 pub const SLOT_ROWS_MAX: u32 = 16_384;
-/// Maximum of `credit.tokens`.
 const CREDIT_TOKENS_MAX: u64 = 1 << 40;
 /// Rows of results that close a part, unless the file has another number.
 pub const PART_ROWS: usize = 1000;

@@ -63,7 +63,6 @@ pub struct Flags {
 /// The settings of one member.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Name.
     pub name: String,
     /// Failure domain.
     pub zone: String,

@@ -122,7 +122,6 @@ pub struct Totals {
     pub failed: u64,
     /// Rows without an outcome.
     pub open: u64,
-    /// Segments.
     pub segments: u32,
     /// Parts, counted once per fetch.
     pub parts: u64,

@@ -16,7 +16,6 @@ pub enum OneOrMany {
 }
 
 impl OneOrMany {
-    /// As a list.
     pub fn list(&self) -> Vec<String> {
         match self {
             Self::One(one) => vec![one.clone()],

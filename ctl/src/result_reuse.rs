@@ -19,7 +19,6 @@ use crate::batch::error::BatchError;
 use crate::batch::upload::Destination;
 use crate::export::parts::CACHE_BYTES;
 
-/// The reused results.
 #[derive(Debug, Clone, Default)]
 pub struct ReusedResults {
     /// Parts of the new run, by segment.

@@ -38,7 +38,6 @@ pub struct Sampling {
     pub max_tokens: Option<u32>,
     /// The minimum number of tokens of a completion.
     pub min_tokens: Option<u32>,
-    /// The seed.
     pub seed: Option<i64>,
     /// Texts that end a completion.
     pub stop: Option<OneOrMany>,

@@ -6,7 +6,6 @@
 /// How a row must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// Done.
     Done,
     /// Done, after one transient failure.
     DoneAfterOne,
@@ -28,7 +27,6 @@ impl Fate {
         }
     }
 
-    /// The row's prompt.
     pub fn prompt(self, batch: u64, row: u64) -> String {
         let asks = match self {
             Self::Done => "",

@@ -56,7 +56,6 @@ pub const MEMBERS: usize = 3;
 /// The addresses of a member.
 #[derive(Clone)]
 pub struct Place {
-    /// Its name.
     pub name: String,
     /// Its client address, bypassing the network.
     pub client: String,
@@ -72,7 +71,6 @@ impl Place {
     }
 }
 
-/// See the module.
 pub struct Fleet {
     dir: PathBuf,
     bin: PathBuf,

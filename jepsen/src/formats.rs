@@ -38,7 +38,6 @@ pub struct Event {
     pub line: u64,
     /// Its time; only the order counts, and equal times are taken as concurrent.
     pub at: u64,
-    /// The process.
     pub process: i64,
     /// What happened to the operation.
     pub kind: Kind,

@@ -28,7 +28,6 @@ const EXPLAINED_MAX: usize = 5;
 pub struct Budget {
     /// Configurations visited, over all keys.
     pub configurations: u64,
-    /// Time.
     pub time: Duration,
 }
 
@@ -57,7 +56,6 @@ impl std::fmt::Display for Verdict {
 /// A verdict and its cost.
 #[derive(Clone, Debug)]
 pub struct Judgement {
-    /// The verdict.
     pub verdict: Verdict,
     /// How many operations were judged, and how many of those without an answer.
     pub operations: usize,

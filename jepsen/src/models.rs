@@ -29,7 +29,6 @@ pub trait Model {
     /// Whether every operation must name its key.
     const KEYED: bool;
 
-    /// The initial state.
     fn initial(&self) -> Self::State;
 
     /// The state after `op`, or `None` if `op` cannot have given this answer in `state`.

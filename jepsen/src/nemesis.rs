@@ -67,7 +67,6 @@ struct Effect {
     undo: Undo,
 }
 
-/// See the module.
 pub struct Nemesis {
     /// The fleet that it injects faults into.
     pub fleet: Fleet,

@@ -51,7 +51,6 @@ impl Gate {
 
 type Pair = (String, String);
 
-/// See the module.
 #[derive(Default)]
 pub struct Network {
     gates: Mutex<BTreeMap<Pair, Arc<Gate>>>,

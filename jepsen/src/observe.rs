@@ -28,7 +28,6 @@ const LEADER: &str = "leader";
 type TimedStatus = (Instant, u64, v1::MemberStatus);
 type LastStatuses = Arc<Mutex<BTreeMap<usize, TimedStatus>>>;
 
-/// See the module.
 pub struct Observers {
     seen: LastStatuses,
     tasks: Vec<JoinHandle<()>>,

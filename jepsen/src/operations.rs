@@ -51,7 +51,6 @@ pub enum Outcome {
 /// One operation of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// The process.
     pub process: i64,
     /// The function.
     pub f: Arc<str>,
@@ -59,13 +58,11 @@ pub struct Operation {
     pub key: Option<Arc<str>>,
     /// The request that carried it; one request may carry several operations.
     pub request: Option<Arc<str>>,
-    /// Its input.
     pub input: Value,
     /// When it was called.
     pub called_at: u64,
     /// The line of the invocation.
     pub line: u64,
-    /// Its outcome.
     pub outcome: Outcome,
 }
 

@@ -23,7 +23,6 @@ struct Gear {
     disk: &'static Disk,
 }
 
-/// See the module.
 pub struct Preload {
     library: PathBuf,
     dir: PathBuf,

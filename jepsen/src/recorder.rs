@@ -21,7 +21,6 @@ pub const HISTORY: &str = "history.jsonl";
 /// See [`HISTORY`].
 pub const EVENTS: &str = "events.jsonl";
 
-/// See the module.
 pub struct Recorder {
     start: Instant,
     history: Mutex<BufWriter<File>>,
@@ -50,7 +49,6 @@ impl Op {
 /// The answering member, and the position of the answer.
 #[derive(Clone, Debug, Default)]
 pub struct By {
-    /// The member.
     pub member: Option<String>,
     /// The epoch that was open at the operation's position, or else the one in the message.
     pub epoch: Option<u64>,

@@ -13,7 +13,6 @@ pub enum Value {
     /// Nothing: `nil` or `null`.
     #[default]
     Nil,
-    /// A boolean.
     Bool(bool),
     /// A whole number.
     Int(i64),

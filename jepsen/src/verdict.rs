@@ -83,7 +83,6 @@ pub struct Judged {
 pub struct Recorded {
     /// Its history.
     pub operations: Vec<Operation>,
-    /// Its events.
     pub events: Vec<Event>,
 }
 

@@ -130,7 +130,6 @@ impl WorkloadName {
     }
 }
 
-/// A running workload.
 pub enum Running {
     /// See [`WorkloadName`].
     Rows(item::Running),

@@ -38,9 +38,7 @@ pub enum Contact {
 /// The contact with one member's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberContact {
-    /// The member's id.
     pub id: u64,
-    /// Its name.
     pub name: String,
     /// When its process started, in milliseconds since 1970 by its own clock; 0 while it has not answered.
     pub started_ms: u64,

@@ -73,7 +73,6 @@ pub enum OpenError {
     /// The data directory contradicts itself.
     #[error("{dir}: {what}")]
     Contradiction {
-        /// The directory.
         dir: String,
         /// The contradiction, and what to do.
         what: String,
@@ -104,7 +103,6 @@ pub enum ClusterError {
     /// A member could not be reached. Nothing irreversible has happened: try again.
     #[error("member {name} at {addr} cannot be reached: {why}")]
     Unreachable {
-        /// Its name.
         name: String,
         /// The address that was dialled.
         addr: String,

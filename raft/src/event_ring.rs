@@ -41,7 +41,6 @@ pub type EventName = (String, String);
 /// An event with the names of its objects, as they were when it happened.
 #[derive(Debug)]
 pub struct EventRecord {
-    /// The event.
     pub event: Event,
     /// The worker that it is about; for stolen rows, their new holder.
     pub worker: Option<Arc<EventName>>,

@@ -16,11 +16,9 @@ use crate::running::{IMAGE_DIR, LOG_DIR};
 /// A member's identity. Fixed for the life of its data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster.
     pub cluster_id: ClusterId,
     /// Its number in that cluster.
     pub member_id: u64,
-    /// Its name.
     pub name: String,
 }
 

@@ -17,10 +17,7 @@ use crate::running::Running;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
     /// This member was elected in `term`. It may have been deposed since, without knowing.
-    Leader {
-        /// The term.
-        term: u64,
-    },
+    Leader { term: u64 },
     /// Another member leads, or the leader is unknown.
     Follower {
         /// The leader, if known.

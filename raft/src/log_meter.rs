@@ -72,7 +72,6 @@ impl LogMeter {
         self.total - self.purged
     }
 
-    /// Bytes after `index`.
     pub(crate) fn bytes_after(&self, index: u64) -> u64 {
         let before = self.marks.iter().rev().find(|(at, _)| *at <= index);
         self.total - before.map_or(self.purged, |(_, bytes)| *bytes)

@@ -70,7 +70,6 @@ pub enum RestoreError {
     /// The directory has something in it.
     #[error("{}: it has {found:?}; a member is restored into an empty directory only: name another one, or move what is there away", dir.display())]
     NotEmpty {
-        /// The directory.
         dir: PathBuf,
         /// One of the entries found there.
         found: String,

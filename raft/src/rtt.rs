@@ -27,9 +27,7 @@ const SAMPLES_MAX: usize = 64;
 /// Round trips to one other member, of the last minute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoundTrips {
-    /// Its id.
     pub id: u64,
-    /// Its name.
     pub name: String,
     /// How many were measured.
     pub samples: u32,

@@ -32,9 +32,7 @@ pub enum Role {
 /// How far a peer is, as its leader knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerStatus {
-    /// Its id.
     pub id: u64,
-    /// Its name.
     pub name: String,
     /// The last index known to be in its log; `None` while unknown.
     pub matched: Option<u64>,
@@ -43,7 +41,6 @@ pub struct PeerStatus {
 /// A member's view of its own consensus.
 #[derive(Debug, Clone)]
 pub struct NodeStatus {
-    /// Its role.
     pub role: Role,
     /// The highest term it has seen.
     pub term: u64,

@@ -60,7 +60,6 @@ impl Handover {
 /// How a leader stopped leading, as far as another member can know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaderLeft {
-    /// It handed over.
     HandedOver(Handover),
     /// Its connections to this member are closed.
     ConnectionsLost,

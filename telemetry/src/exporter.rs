@@ -33,7 +33,6 @@ const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 pub struct Service<'a> {
     /// `service.name`: the program.
     pub name: &'static str,
-    /// `service.version`.
     pub version: &'static str,
     /// `service.instance.id`: the member's or the worker's name.
     pub instance: &'a str,

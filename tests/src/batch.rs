@@ -23,7 +23,6 @@ pub struct Batch {
     pub input: PathBuf,
     /// The output directory.
     pub output: PathBuf,
-    /// Its rows.
     pub rows: u64,
     process: Process,
 }

@@ -19,7 +19,6 @@ pub enum Provider {
     Aws,
     /// Google Compute Engine's.
     Gcp,
-    /// Azure's.
     Azure,
 }
 

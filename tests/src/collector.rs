@@ -23,7 +23,6 @@ use tonic::{Request, Response, Status};
 pub struct CollectedSpan {
     /// The resource attributes of its process, such as `service.name`.
     pub resource: BTreeMap<String, String>,
-    /// The trace's id.
     pub trace_id: String,
     /// Its own id.
     pub span_id: String,

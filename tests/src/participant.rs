@@ -14,7 +14,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One participant: a process of its own.
 pub struct Participant {
-    /// The process.
     pub process: Process,
     log: PathBuf,
 }

@@ -27,7 +27,6 @@ pub fn dial(fleet: &Fleet, member: &str, role: &str, name: &str) -> Result<Chann
     Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
 }
 
-/// The worker.
 pub struct PlayedWorker {
     /// The contents of each heartbeat, except for its number.
     pub heartbeat: v1::Heartbeat,

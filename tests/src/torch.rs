@@ -48,7 +48,6 @@ pub fn not_run(line: &str) -> Result<()> {
 
 /// A process and its log.
 pub struct Running {
-    /// The process.
     pub process: Process,
     log: PathBuf,
 }

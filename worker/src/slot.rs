@@ -205,7 +205,6 @@ struct Slot {
     tasks: JoinSet<Event>,
 }
 
-/// Starts a slot.
 pub(crate) fn start(parts: SlotParts, ineligible: Option<String>) -> SlotHandle {
     let (sender, receiver) = mpsc::channel(COMMANDS);
     let (reason, watched) = watch::channel(ineligible);

@@ -34,7 +34,6 @@ pub(crate) struct Executable {
     path: PathBuf,
 }
 
-/// A test program.
 pub(crate) struct TestProgram<'a> {
     pub(crate) package: &'a Package,
     pub(crate) path: PathBuf,

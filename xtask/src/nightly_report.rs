@@ -40,7 +40,6 @@ impl Entry {
     }
 }
 
-/// See the module.
 pub(crate) struct NightlyReport {
     folder: PathBuf,
     name: String,

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 /// Names a file to which failures are appended: the gate prints those of all its stages last.
 pub(crate) const FAILURES: &str = "ROLLOUT_FAILURES";
 
-/// See the module.
 pub(crate) struct Report {
     title: &'static str,
     begun: Instant,

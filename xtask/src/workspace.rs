@@ -17,7 +17,6 @@ pub(crate) const COMMIT: &str = "ROLLOUT_COMMIT";
 /// What `cargo run` sets for the program that it runs, apart from `CARGO` and names that begin with `CARGO_PKG_`.
 const OF_CARGO_RUN: [&str; 3] = ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_BIN_NAME"];
 
-/// See the module.
 pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
     /// The target directory.

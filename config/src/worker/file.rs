@@ -30,7 +30,6 @@ pub enum ConfigError {
         /// The position and the problem.
         message: String,
     },
-    /// An unknown key.
     #[error("{origin}: unknown key {key}{}", meant(nearest.as_deref(), known))]
     UnknownKey {
         /// The file, or the origin of the text.

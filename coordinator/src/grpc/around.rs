@@ -46,7 +46,6 @@ pub(crate) trait Around: Clone {
     ) -> AroundFuture<S, B>;
 }
 
-/// The layer.
 #[derive(Clone, Copy)]
 pub(crate) struct AroundLayer<A>(pub(crate) A);
 

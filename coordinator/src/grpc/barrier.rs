@@ -21,7 +21,6 @@ use v1::barrier_wait_response::Outcome;
 /// The default of torch.
 const TIMEOUT_MS: u64 = 300_000;
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct BarrierService {
     shared: Arc<Shared>,

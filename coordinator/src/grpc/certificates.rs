@@ -19,7 +19,6 @@ use tonic::{Request, Response, Status};
 /// How far a time of issue may be ahead of the leader's clock, in seconds, because clocks differ.
 const AHEAD_MAX_S: u64 = 300;
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct CertificatesService(pub(crate) Arc<Shared>);
 

@@ -24,7 +24,6 @@ use rollout_storage::BlobStore;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct CheckpointsService {
     shared: Arc<Shared>,

@@ -33,7 +33,6 @@ const WATCH: [rollout_proto::Role; 4] = [
     rollout_proto::Role::Admin,
 ];
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct ClusterService(pub(crate) Arc<Shared>);
 

@@ -17,7 +17,6 @@ use rollout_proto::{ErrorCode, IDENTITY_NAME_BYTES_MAX, Identity, PeerInfo, Role
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct EnrolmentService(pub(crate) Arc<Shared>);
 

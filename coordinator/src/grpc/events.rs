@@ -31,7 +31,6 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Events that occur within this time share a message.
 const MERGE: Duration = Duration::from_millis(5);
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct EventsService {
     shared: Arc<Shared>,

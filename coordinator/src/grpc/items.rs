@@ -17,7 +17,6 @@ const PAGE: u32 = 100;
 /// Most rows of a page.
 const PAGE_MAX: u32 = 1000;
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct ItemsService(pub(crate) Arc<Shared>);
 

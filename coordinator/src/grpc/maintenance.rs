@@ -24,7 +24,6 @@ const STREAM_AHEAD: usize = 4;
 /// A reader that takes nothing for this long is disconnected.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct MaintenanceService {
     shared: Arc<Shared>,

@@ -13,7 +13,6 @@ use rollout_raft::{Joins, MemberRecord};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct MembersService(pub(crate) Arc<Shared>);
 

@@ -32,7 +32,6 @@ pub(super) const PAGE_MAX: usize = 1000;
 /// Departures in one answer.
 const GONE_SHOWN: usize = 64;
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct RendezvousService {
     shared: Arc<Shared>,

@@ -26,7 +26,6 @@ const REUSED_PARTS_MAX: usize = 64;
 /// Bounds of a watch's interval.
 const WATCH_MS: std::ops::RangeInclusive<u64> = 50..=60_000;
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct RunsService(pub(crate) Arc<Shared>);
 

@@ -20,7 +20,6 @@ use tonic::{Request, Response, Status};
 /// Shards in one answer.
 const SHARDS_SHOWN: u32 = 1024;
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct ShardsService {
     shared: Arc<Shared>,

@@ -26,7 +26,6 @@ const ASKED_MAX: usize = 4096;
 /// Most bytes of values in one answer, below the limit of a message.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct StoreService {
     shared: Arc<Shared>,

@@ -141,7 +141,6 @@ pub(super) struct StoreWaits {
     bytes: FairRoom,
 }
 
-/// A registered wait.
 struct Registered<'a> {
     waits: &'a StoreWaits,
     store: &'a StoreName,

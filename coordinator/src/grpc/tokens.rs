@@ -11,7 +11,6 @@ use rollout_proto::{RpcError, v1};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct TokensService(pub(crate) Arc<Shared>);
 

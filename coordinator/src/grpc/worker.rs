@@ -14,7 +14,6 @@ use rollout_proto::{ErrorCode, Identity, Role, RpcError, v1};
 use std::sync::Arc;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct WorkerService(pub(crate) Arc<Shared>);
 

@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 /// Attempts whose revocation may wait for room.
 const ATTEMPTS_MAX: usize = 16_384;
 
-/// One worker's stream.
 pub(crate) struct WorkerStream {
     pub(crate) out: Outbox,
     waiting: Mutex<Waiting>,

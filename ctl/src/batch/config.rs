@@ -26,12 +26,10 @@ const SAMPLING_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchConfig {
-    /// The model.
     pub model: Model,
     /// Sampling parameters; a missing one has the engine's own default.
     #[serde(default)]
     pub sampling: Sampling,
-    /// The input.
     pub input: Input,
     /// Where results go.
     pub output: Output,

@@ -87,7 +87,6 @@ pub enum BatchError {
         name: String,
         /// Its rows with an outcome.
         done: u64,
-        /// Its rows.
         rows: u64,
     },
     /// A file of the output directory.
@@ -113,7 +112,6 @@ pub enum BatchError {
     /// The output directory belongs to another run.
     #[error("output {}: {what}; give another directory, or add --overwrite", dir.display())]
     OutputTaken {
-        /// The directory.
         dir: PathBuf,
         /// Its owner.
         what: String,
@@ -148,7 +146,6 @@ pub enum BatchError {
         name: String,
         /// Its rows with an outcome.
         done: u64,
-        /// Its rows.
         rows: u64,
     },
     /// The run has not ended, and partial results were not requested.

@@ -24,7 +24,6 @@ pub struct Job {
     pub namespace: String,
     /// The run's name.
     pub name: String,
-    /// The run's spec.
     pub spec: v1::RunSpec,
     /// The input.
     pub files: Vec<InputFile>,
@@ -55,7 +54,6 @@ pub struct Submitted {
     pub created: bool,
     /// Its input.
     pub uploaded: Uploaded,
-    /// The reused results.
     pub reused: ReusedResults,
 }
 

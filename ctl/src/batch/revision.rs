@@ -64,7 +64,6 @@ impl Family {
         Ok(Self { base: base.to_owned(), runs })
     }
 
-    /// The latest revision.
     pub fn latest(&self) -> Option<&v1::RunSummary> {
         self.runs.last()
     }

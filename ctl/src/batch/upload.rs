@@ -32,7 +32,6 @@ pub const QUEUE_MAX: usize = 4;
 pub struct Uploaded {
     /// The result of reading it. If it has errors, segments are missing.
     pub scan: Scan,
-    /// Its segments.
     pub segments: Vec<v1::SegmentDecl>,
 }
 
@@ -50,7 +49,6 @@ impl Uploaded {
 /// Where segments go.
 #[derive(Debug, Clone)]
 pub struct Destination {
-    /// The store.
     pub store: BlobStore,
     /// The run's namespace.
     pub namespace: String,

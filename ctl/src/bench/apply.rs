@@ -107,7 +107,6 @@ impl Report for ApplyFigures {
 
 /// Rows of each run that each slot holds when it is lost.
 const HELD_ROWS: u32 = 100;
-/// Its runs.
 const HELD_RUNS: u32 = 20;
 /// Changes between two images.
 const CHANGES: u32 = 100;

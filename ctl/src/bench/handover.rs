@@ -58,7 +58,6 @@ pub(crate) struct HandoverArgs {
     target: TargetArgs,
 }
 
-/// One handover.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Handover {

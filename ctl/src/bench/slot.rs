@@ -10,7 +10,6 @@ use rollout_proto::v1;
 use super::load::Load;
 use super::objects::Objects;
 
-/// A slot.
 pub(super) struct Slot {
     number: u32,
     worker: u64,

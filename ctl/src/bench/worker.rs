@@ -17,7 +17,6 @@ use super::load::{Load, NAMESPACE};
 use super::objects::Objects;
 use super::slot::Slot;
 
-/// A worker.
 pub(super) struct Worker {
     name: String,
     client: Client,

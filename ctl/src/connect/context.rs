@@ -42,7 +42,6 @@ pub enum ContextError {
     /// No context has this name.
     #[error("there is no context {name:?}; known are {}", if known.is_empty() { "none" } else { known.as_str() })]
     Unknown {
-        /// The name.
         name: String,
         /// The existing names.
         known: String,

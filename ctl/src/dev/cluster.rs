@@ -65,7 +65,6 @@ impl Process {
 pub struct Exit {
     /// The process's name.
     pub name: String,
-    /// Its kind.
     pub kind: Kind,
     /// The PID that it had.
     pub pid: u32,

@@ -21,13 +21,10 @@ const VERSION: u32 = 1;
 pub struct Manifest {
     /// The version of this layout: 1.
     pub version: u32,
-    /// The run.
     pub run: String,
-    /// Its namespace.
     pub namespace: String,
     /// The digest of its spec, in hexadecimal digits.
     pub spec_digest: String,
-    /// Its model.
     pub model_uri: String,
     /// blake3 of the model's URI, revision, task and options.
     pub model_content_id: String,
@@ -49,14 +46,10 @@ pub struct Manifest {
     pub files: Vec<FileEntry>,
 }
 
-/// One file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// Its name.
     pub name: String,
-    /// Its rows.
     pub rows: u64,
-    /// Its bytes.
     pub bytes: u64,
     /// Of its bytes, in hexadecimal digits.
     pub blake3: String,

@@ -33,13 +33,11 @@ pub(super) fn files_of_record(bytes: &[u8]) -> Option<usize> {
 /// A claim to write into a directory.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// The directory.
     pub dir: PathBuf,
     /// The layout of the output.
     pub layout: Layout,
     /// The run's namespace. None if it is unknown, as in a dry run without a context.
     pub namespace: Option<String>,
-    /// The run.
     pub run: String,
     /// The batch file. None: the output is an export.
     pub batch: Option<BatchFile>,

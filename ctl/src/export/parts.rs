@@ -22,7 +22,6 @@ pub const CACHE_BYTES: u64 = 256 << 20;
 /// Why a part, or a segment, cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
-    /// The store.
     #[error(transparent)]
     Store(#[from] BlobError),
     /// Its bytes have the right digest and the wrong format.

@@ -42,7 +42,6 @@ pub(super) trait Writing: Write + Send {
     fn end(self: Box<Self>) -> io::Result<()>;
 }
 
-/// A directory.
 pub(super) struct Directory {
     /// The claim under which it writes.
     claim: Claim,

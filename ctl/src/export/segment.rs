@@ -24,11 +24,9 @@ const INPUT_UNREADABLE: &str = "input_unreadable";
 /// A segment whose rows follow.
 #[derive(Debug, Clone)]
 pub struct SegmentOutput {
-    /// Its number.
     pub number: u32,
     /// The number of its first row.
     pub first_row: u64,
-    /// Its rows.
     pub rows: u64,
     /// The segment, or why it cannot be read.
     pub segment: Result<Segment, String>,

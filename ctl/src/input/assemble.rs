@@ -75,12 +75,10 @@ impl Notes {
     }
 }
 
-/// A finished segment.
 #[derive(Debug, Clone)]
 pub struct FinishedSegment {
     /// Its number, from 0.
     pub number: u32,
-    /// Its rows.
     pub rows: u32,
     /// Its encoded bytes.
     pub bytes: Bytes,

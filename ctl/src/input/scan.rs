@@ -95,19 +95,16 @@ pub struct LineError {
 /// The result of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// Rows.
     pub rows: u64,
     /// Bytes of the rows' JSON.
     pub bytes: u64,
     /// Lines, empty ones included.
     pub lines: u64,
-    /// Segments.
     pub segments: u32,
     /// Rows without an id that equal an earlier one.
     pub repeated: u64,
     /// The first errors, in order.
     pub errors: Vec<LineError>,
-    /// All errors.
     pub error_count: u64,
     /// The first warnings about parameters that an engine may not know, in order, if the rules ask for them.
     pub warnings: Vec<LineError>,

@@ -28,7 +28,6 @@ pub(crate) enum Daemon {
 }
 
 impl Daemon {
-    /// Its settings.
     fn settings(self) -> rollout_config::Daemon {
         match self {
             Daemon::Coordinator => rollout_config::Daemon::Coordinator,

@@ -29,7 +29,6 @@ const BEFORE: [Fails; 5] = [
     Fails::Killed("create", true),
 ];
 
-/// Afterwards.
 const AFTER: [Fails; 4] = [
     Fails::Killed("add", false),
     Fails::Killed("add", true),

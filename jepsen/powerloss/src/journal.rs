@@ -37,7 +37,6 @@ impl Path {
         Some(path)
     }
 
-    /// The path's bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..(self.len as usize).min(PATH_MAX)]
     }
@@ -79,9 +78,7 @@ pub struct FileSlot {
     pub used: AtomicU32,
     /// Writes that began below the fsynced length.
     pub overwritten: AtomicU32,
-    /// The file's device.
     pub dev: AtomicU64,
-    /// The file's inode.
     pub ino: AtomicU64,
     /// The length after the last write.
     pub written: AtomicU64,
@@ -218,7 +215,6 @@ impl Journal {
         Ok(journal.header().owner.load(Ordering::Acquire) != 0)
     }
 
-    /// Maps a journal.
     pub fn map(path: &CStr) -> io::Result<Self> {
         let layout = shared::map::<Layout>(path)?;
         if layout.header.magic.load(Ordering::Acquire) != MAGIC {
@@ -227,7 +223,6 @@ impl Journal {
         Ok(Self { layout })
     }
 
-    /// The header.
     pub fn header(&self) -> &'static Header {
         &self.layout.header
     }

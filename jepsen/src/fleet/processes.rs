@@ -11,7 +11,6 @@ use std::time::Instant;
 pub struct Death {
     /// The member.
     pub at: usize,
-    /// Its exit status.
     pub status: ExitStatus,
     /// Its log reports a panic.
     pub panicked: bool,

@@ -14,7 +14,6 @@ const MAX_BYTES: usize = 16 << 20;
 /// How many elements one collection may have.
 const MAX_ELEMENTS: usize = 1 << 20;
 
-/// One form.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Form {
     /// Anything that is neither keyword nor map.

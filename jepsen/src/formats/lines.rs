@@ -11,7 +11,6 @@ const MAX_LINE_BYTES: u64 = 16 << 20;
 pub struct Line {
     /// From 1.
     pub number: u64,
-    /// Its text.
     pub text: String,
 }
 

@@ -3,7 +3,6 @@
 use super::{Effect, Model, Need, Shape};
 use crate::value::Value;
 
-/// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CasRegister;
 

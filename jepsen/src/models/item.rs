@@ -11,7 +11,6 @@ use std::sync::Arc;
 /// How many transient failures make a row fail for good, as the workload asks for.
 pub const STRIKES_MAX: u8 = 8;
 
-/// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Item;
 

@@ -8,7 +8,6 @@ use super::{Effect, Model, Need, Shape};
 use crate::value::Value;
 use std::sync::Arc;
 
-/// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kv;
 

@@ -9,7 +9,6 @@ use crate::value::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KvStore;
 
@@ -45,7 +44,6 @@ pub enum KvStoreOp {
     Look(Arc<str>, Vec<Arc<str>>, Value),
     /// Found whether a value or a non-empty queue of that name exists.
     Has(Arc<str>, bool),
-    /// Dropped the store.
     Drop,
 }
 

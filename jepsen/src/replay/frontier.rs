@@ -44,7 +44,6 @@ pub(super) struct Open<'a, O> {
     pub(super) answered: bool,
 }
 
-/// See the module.
 pub(super) struct Frontier<S> {
     /// By state and answered operations: the sets of unknown ones, none a subset of another.
     ways: HashMap<(S, Vec<Number>), Vec<Vec<Number>>>,

@@ -5,7 +5,6 @@ use crate::models::Model;
 use std::collections::HashMap;
 use std::mem::size_of;
 
-/// A state.
 pub(super) type StateId = u32;
 /// Operations that are equal, answers included, are of one class.
 pub(super) type ClassId = u32;

@@ -48,7 +48,6 @@ struct Base {
     ranks: Vec<String>,
 }
 
-/// A lineage.
 struct Lineage {
     /// When a trainer first asked for it.
     asked_at: u64,

@@ -22,7 +22,6 @@ use v1::barrier_wait_response::Outcome;
 
 /// The clients whose certificates are used: one per participant of each barrier.
 pub(super) const CLIENTS: &[&str] = &["b1", "b2", "b3"];
-/// The barriers.
 const BARRIERS: [(&str, Manner); 3] =
     [("hard", Manner::Fails), ("soft", Manner::Shrinks), ("any", Manner::Counts)];
 /// The timeout of each barrier.
@@ -56,7 +55,6 @@ impl Manner {
     }
 }
 
-/// A running workload.
 pub struct Running {
     tasks: Tasks,
     last: Trainer,
@@ -115,7 +113,6 @@ async fn described(trainer: &Trainer, barrier: &str) -> Option<Vec<v1::BarrierIn
     Some(asked.await.ok()?.generations)
 }
 
-/// See the module.
 struct Walker {
     trainer: Trainer,
     barrier: &'static str,

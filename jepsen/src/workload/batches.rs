@@ -24,7 +24,6 @@ use user::User;
 
 /// The clients that submit.
 pub(super) const CLIENTS: &[&str] = &["u1", "u2"];
-/// The workers.
 pub(super) const WORKERS: &[&str] = &["w1", "w2", "w3"];
 /// Time limit for batches after everything is healed.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -50,7 +49,6 @@ impl Shared {
     }
 }
 
-/// A running workload.
 pub struct Running {
     shared: Arc<Shared>,
     /// Shared by the users' requests besides submitting.

@@ -19,7 +19,6 @@ use tokio::task::JoinSet;
 
 /// The clients that submit and read.
 pub const CLIENTS: &[&str] = &["s1", "s2"];
-/// The workers.
 pub const WORKERS: &[&str] = &["w1", "w2", "w3", "w4"];
 /// How long one call keeps trying: longer than an election, shorter than the longest fault.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(4);
@@ -123,7 +122,6 @@ impl Shared {
     }
 }
 
-/// A running workload.
 pub struct Running {
     shared: Arc<Shared>,
     tasks: JoinSet<Result<()>>,

@@ -15,9 +15,7 @@ use serde_json::{Value, json};
 use v1::store_answer::Kind as AnswerKind;
 use v1::store_op::Kind as OpKind;
 
-/// Its keys.
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
-/// Its queue.
 const QUEUE: &str = "q";
 /// Unique values written before the next store is used.
 const EVERY: u64 = 60;

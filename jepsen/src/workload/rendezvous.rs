@@ -30,7 +30,6 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// in a run that needs snapshots, the log must outgrow its bound.
 const ADDRESS_BYTES: usize = 400;
 
-/// A running workload.
 pub struct Running {
     tasks: Tasks,
     last: Member,

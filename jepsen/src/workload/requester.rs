@@ -28,7 +28,6 @@ use tonic::service::interceptor::InterceptedService;
 const KEPT_MAX: usize = 12;
 const LIMIT: Duration = Duration::from_millis(800);
 
-/// A request.
 #[derive(Clone, Debug)]
 enum Request {
     /// Pauses a run for this reason.
@@ -43,7 +42,6 @@ struct Answered {
     told: String,
 }
 
-/// See the module.
 pub(super) struct Requester {
     name: &'static str,
     client: Client,

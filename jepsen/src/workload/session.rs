@@ -73,7 +73,6 @@ impl Shared {
     }
 }
 
-/// A running workload.
 pub struct Running {
     shared: Arc<Shared>,
     tasks: JoinSet<Result<()>>,

@@ -21,7 +21,6 @@ const LIMIT: Duration = Duration::from_millis(1500);
 /// The most ended sessions to come back in.
 const ENDED_MAX: usize = 30;
 
-/// See the module.
 pub(super) struct Visitor {
     name: &'static str,
     client: Client,

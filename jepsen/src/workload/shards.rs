@@ -116,7 +116,6 @@ impl Launch {
     }
 }
 
-/// A running workload.
 pub struct Running {
     tasks: Tasks,
     jobs: Vec<(Arc<Launch>, ShardTrainer)>,

@@ -35,7 +35,6 @@ const PLAIN: usize = 4;
 /// Unique values written before clients wait for the next gate.
 const GATE_EVERY: u64 = 60;
 
-/// A running workload.
 pub struct Running {
     tasks: Tasks,
     last: User,

@@ -22,7 +22,6 @@ use v1::store_client::StoreClient;
 const ANSWERED: Duration = Duration::from_millis(20);
 const REFUSED: Duration = Duration::from_millis(150);
 
-/// See the module.
 pub(super) struct Reader {
     member: String,
     store: StoreClient<tonic::transport::Channel>,

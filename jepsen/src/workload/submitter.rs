@@ -38,7 +38,6 @@ const RUN_MAX: Duration = Duration::from_secs(2);
 const TAIL_MAX: Duration = Duration::from_secs(12);
 const READ_LIMIT: Duration = Duration::from_secs(3);
 
-/// See the module.
 pub(super) struct Submitter {
     trainer: Trainer,
     shared: Arc<Shared>,

@@ -61,7 +61,6 @@ struct Sent {
     copies: u32,
 }
 
-/// See the module.
 pub(super) struct Worker {
     name: &'static str,
     client: Client,

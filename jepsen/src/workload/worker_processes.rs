@@ -85,7 +85,6 @@ impl Agent {
     }
 }
 
-/// See the module.
 pub(super) struct Workers {
     agents: Vec<Agent>,
     preload: Arc<Preload>,

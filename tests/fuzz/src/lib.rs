@@ -24,13 +24,11 @@ use targets::{
 /// A decoder under test.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// Its name.
     pub name: &'static str,
     run: fn(&[u8]),
     seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All targets.
 pub const TARGETS: [Target; 12] = [
     Target { name: "commands", run: commands::run, seeds: commands::seeds },
     Target { name: "images", run: images::run, seeds: images::seeds },
@@ -74,7 +72,6 @@ impl Target {
         TARGETS.into_iter().find(|target| target.name == name)
     }
 
-    /// The seeds.
     pub fn seeds(&self) -> Vec<Vec<u8>> {
         (self.seeds)()
     }

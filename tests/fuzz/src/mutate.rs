@@ -35,7 +35,6 @@ impl Mutator {
         (self.draw() % bound.max(1) as u64) as usize
     }
 
-    /// The next input.
     pub fn next_input(&mut self) -> Vec<u8> {
         let seed = self.below(self.seeds.len());
         let mut input = self.seeds[seed].clone();

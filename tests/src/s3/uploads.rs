@@ -24,12 +24,9 @@ struct Upload {
     parts: BTreeMap<u32, Arc<Vec<u8>>>,
 }
 
-/// Counts of uploads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UploadCounts {
-    /// Completed uploads.
     pub completed: u64,
-    /// Aborted uploads.
     pub aborted: u64,
     /// Parts of open uploads.
     pub parts: usize,

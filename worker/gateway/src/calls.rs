@@ -26,7 +26,6 @@ pub(crate) async fn apply(
     client.with_leader("change the store", ask).await
 }
 
-/// Reads.
 pub(crate) async fn read(
     client: &Client,
     request: v1::StoreReadRequest,

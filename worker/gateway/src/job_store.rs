@@ -49,7 +49,6 @@ type Waits = HashMap<(Bytes, Option<i64>, bool), Weak<Batches<WaitForOne>>>;
 pub(crate) struct Begun(Answered<Vec<v1::store_answer::Kind>>);
 
 impl Begun {
-    /// Its answer.
     pub(crate) async fn answer(&mut self) -> Result<v1::store_answer::Kind, ClientError> {
         batches::answer(&mut self.0).await.map(only)
     }
@@ -99,7 +98,6 @@ impl JobStore {
         &self.client
     }
 
-    /// Its name.
     pub fn name(&self) -> &v1::StoreName {
         &self.name
     }

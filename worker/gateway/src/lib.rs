@@ -51,7 +51,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct GatewayOptions {
     /// The job's namespace.
     pub namespace: String,
-    /// The job.
     pub job: String,
     /// The round of its rendezvous; 0 for data that outlives rounds.
     pub round: u64,
@@ -74,7 +73,6 @@ pub enum GatewayError {
     /// The gateway cannot listen on the address.
     #[error("cannot listen on {addr}: {cause}")]
     Listen {
-        /// The address.
         addr: SocketAddr,
         /// The system's error.
         cause: std::io::Error,

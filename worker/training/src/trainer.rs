@@ -35,7 +35,6 @@ const KEEP_ALIVES: u32 = 3;
 pub struct TrainerOptions {
     /// The job's namespace; empty for `default`.
     pub namespace: String,
-    /// The job.
     pub job: String,
     /// The name, unique in the job.
     pub name: String,
@@ -212,7 +211,6 @@ impl Trainer {
         &self.lineage
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.by.trainer
     }

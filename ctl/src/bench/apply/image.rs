@@ -9,7 +9,6 @@ use crate::output::{Report, u64_string};
 /// Rounds of a second, each of which ends with an image.
 const ROUNDS: u32 = 5;
 
-/// The figures.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ImageFigures {
@@ -49,7 +48,6 @@ impl Report for ImageFigures {
     }
 }
 
-/// Measures.
 pub(super) fn measure(size: Size, rows_of_each: u32, changes: u32) -> anyhow::Result<ImageFigures> {
     let mut world = busy(size, rows_of_each)?;
     world.image();

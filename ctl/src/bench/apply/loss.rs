@@ -27,7 +27,6 @@ pub(super) struct Commands {
     pub(super) max_ms: f64,
 }
 
-/// The figures.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LossFigures {
@@ -113,7 +112,6 @@ fn some_done(held: &HeldRows) -> HeldRows {
     HeldRows { rows: Rows::from_ranges(done).unwrap_or_default(), ..held.clone() }
 }
 
-/// Measures.
 pub(super) fn measure(size: Size, rows_of_each: u32, claims: usize) -> anyhow::Result<LossFigures> {
     let mut world = busy(size, rows_of_each)?;
     world.image();

@@ -10,7 +10,6 @@ use crate::output::{Report, count};
 /// Models that come and go.
 const TIMES: u32 = 50;
 
-/// The figures.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NewModelFigures {

@@ -34,7 +34,6 @@ const GROUP_ROWS_MAX: usize = 64 << 10;
 /// Bytes of lines at which a row group ends.
 const GROUP_BYTES: usize = 64 << 20;
 
-/// Writes a table.
 pub(in crate::export) struct Table<W: Write + Send> {
     writer: SerializedFileWriter<W>,
     schema: Schema,

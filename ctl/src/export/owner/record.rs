@@ -21,7 +21,6 @@ pub(in crate::export) struct Record {
     pub(super) version: u32,
     /// The namespace of the run.
     pub(super) namespace: String,
-    /// The run.
     pub(super) run: String,
     /// The batch file, relative to the directory. None: `rollout export` wrote the output.
     pub(super) batch: Option<String>,

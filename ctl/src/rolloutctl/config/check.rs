@@ -21,7 +21,6 @@ pub(in crate::rolloutctl) struct Problem {
     pub(in crate::rolloutctl) problem: String,
 }
 
-/// All problems.
 pub(in crate::rolloutctl) fn problems(daemon: Daemon, file: &File) -> Vec<Problem> {
     let mut found = Vec::new();
     let keys = daemon.keys();

@@ -41,7 +41,6 @@ pub(crate) struct CreateArgs {
 }
 
 impl CreateArgs {
-    /// The dataset's spec.
     pub(in crate::rolloutctl) fn spec(&self) -> v1::DatasetSpec {
         v1::DatasetSpec {
             uri: self.uri.clone(),

@@ -19,7 +19,6 @@ pub(super) const TAIL_MAX: u32 = 100_000;
 /// Where a reader wants to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Since {
-    /// At this position.
     Position(LogPosition),
     /// This long before now.
     Age(Duration),

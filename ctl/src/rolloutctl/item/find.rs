@@ -43,7 +43,6 @@ impl FromStr for RowName {
 }
 
 impl RowName {
-    /// The row's number.
     pub(super) async fn number(
         &self,
         client: &Client,

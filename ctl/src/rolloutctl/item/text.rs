@@ -13,7 +13,6 @@ use crate::output::u64_string;
 /// How much of a text is read, in bytes.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
-/// One text.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Text {
@@ -46,7 +45,6 @@ impl From<v1::BlobRef> for Text {
 }
 
 impl Text {
-    /// Reads it.
     pub(super) async fn read(&mut self, store: &BlobStore) {
         match content(store, &self.blob).await {
             Ok(content) => self.content = Some(content),

@@ -19,7 +19,6 @@ pub(in crate::rolloutctl) struct MemberList {
     pub(in crate::rolloutctl) unconfirmed: Option<Unconfirmed>,
 }
 
-/// One member.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::rolloutctl) struct MemberLine {

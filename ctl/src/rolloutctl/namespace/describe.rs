@@ -32,7 +32,6 @@ impl Report for Described {
     }
 }
 
-/// Asks for it.
 pub(in crate::rolloutctl) async fn ask(
     client: &Client,
     name: &str,

@@ -30,7 +30,6 @@ impl Used {
     }
 }
 
-/// A namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Namespace {

@@ -12,7 +12,6 @@ use time::format_description::well_known::Rfc3339;
 use crate::output::counted;
 use crate::output::u64_string;
 
-/// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::rolloutctl) struct Run {

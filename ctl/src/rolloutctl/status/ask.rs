@@ -28,7 +28,6 @@ pub(in crate::rolloutctl) async fn ask_each(client: &Client) -> Vec<MemberAnswer
         .await
 }
 
-/// A member's answer.
 pub(in crate::rolloutctl) type MemberAnswer = (MemberRef, Result<v1::StatusResponse, ClientError>);
 
 /// The time limit for one address.

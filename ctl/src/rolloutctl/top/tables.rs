@@ -17,7 +17,6 @@ pub(super) type Speeds = BTreeMap<String, f64>;
 /// Orders of runs, in the order in which a key cycles through them.
 pub(super) const RUN_ORDERS: [&str; 6] =
     ["going on, newest", "name", "decided", "running", "failed", "rows/s"];
-/// Orders of workers.
 pub(super) const WORKER_ORDERS: [&str; 5] = ["held", "name", "done", "silence", "state"];
 
 /// The runs in order number `order`. In the first order, active runs come before ended ones, the newest first in each.

@@ -22,7 +22,6 @@ struct WorkerList {
     everywhere: bool,
 }
 
-/// One worker.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WorkerLine {

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// See the module.
 pub(super) struct Batch {
     /// Its key in the history.
     pub(super) key: String,

@@ -24,7 +24,6 @@ const KEPT: Duration = Duration::from_secs(2);
 /// Difference between the number of a batch and that of the next batch with its name.
 const NEXT: u64 = 1_000_000;
 
-/// See the module.
 pub(super) struct User {
     pub(super) client: Trainer,
     pub(super) program: PathBuf,

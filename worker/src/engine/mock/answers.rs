@@ -35,7 +35,6 @@ pub(super) fn prompt_of(input: &Input) -> Result<String, EngineFailure> {
     }
 }
 
-/// The answer.
 pub(super) fn answer(
     config: &EngineConfig,
     model: &str,
