@@ -139,8 +139,8 @@ async fn send(leading: &LeaderState, slot: SlotRef, seq: u64, done: Done, out: &
     deliver(leading, out, message).await;
 }
 
-/// Sends a message when there is room for it, unless the epoch ends first. So a worker that reads nothing delays
-/// neither the end of its stream nor the leader's.
+/// Sends a message when there is room for it, unless the epoch ends first. So a worker that stops reading cannot delay
+/// the end of its stream, or of the leader's epoch.
 async fn deliver(
     leading: &LeaderState,
     out: &Outbox,
@@ -183,14 +183,14 @@ async fn apply(
         let answered = m.credit_rows == 0 || !foreign.is_empty();
         return Ok(answered.then(|| Done::refused(foreign)));
     }
-    let stands = sets.len();
+    let result_count = sets.len();
     let refusal = |op: &Op| {
         matches!(op.kind, OpKind::Fail(op::Fail { class: FailureClass::StoreRefused, .. }))
     };
     let refused_by_store = ops.iter().any(refusal);
     let proposed = leading.proposer.ops(ops);
     #[cfg(feature = "seeded-bugs")]
-    let proposed = hopeful(leading, proposed, stands);
+    let proposed = hopeful(leading, proposed, result_count);
     let Applied { at, replies } = match proposed.await {
         Ok(applied) => applied,
         Err(error) => {
@@ -201,7 +201,7 @@ async fn apply(
             return Err(error);
         }
     };
-    // The stream may have broken meanwhile. Then the repeated pull waits on the next stream, and this was its answer.
+    // The stream may have broken meanwhile. Then the worker has repeated the pull on a new one, and this answers it.
     for slot in idle_slot.iter().map(|pull| pull.slot).chain(pulls.then_some(slot)) {
         leading.parked.may_be_answered(slot);
     }
@@ -227,13 +227,13 @@ async fn apply(
         metrics::counter!("rollout_rows_outrun_total").increment(rows);
         leading.revoke(superseded, "another worker was faster");
     }
-    // The ledger also takes the worker's other rows of the run, including those of its other slots.
+    // The ledger also revokes the worker's other rows of the run, including those of its other slots.
     if refused_by_store {
         leading.revoke_taken(at.index, "the store of the run refuses the worker");
     }
     if let Some(pull) = idle_slot {
         // The yielded rows are the last operation among the results.
-        let position = at.position + (stands as u32).saturating_sub(1);
+        let position = at.position + (result_count as u32).saturating_sub(1);
         hand_over(leading, slot, pull, Done::granted(LogPosition { position, ..at }, stolen)).await;
     }
     result?;

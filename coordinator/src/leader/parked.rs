@@ -5,8 +5,8 @@
 //!
 //! *Invariant:* each slot has at most one parked pull. A newer message of the slot first answers the parked pull as
 //! empty, so nothing waits behind it. A parked pull proposes nothing. The pull of a closed stream never replaces that
-//! of an open one. Only as many pulls leave the queues as the pending rows suffice for, counting the pulls whose claims
-//! are in progress: each claim is an operation in the log, and otherwise a thousand idle slots would make a thousand
+//! of an open one. The queues release only as many pulls as there are pending rows, minus the rows that claims in
+//! progress ask for. Each claim is an operation in the log: otherwise a thousand idle slots would propose a thousand
 //! claims for one row.
 
 use crate::leader::state::Outbox;

@@ -144,8 +144,8 @@ async fn open(node: &Node, term: u64, workers: &Workers) -> Option<Arc<LeaderSta
     }
 }
 
-/// Decided once, before the epoch is open. Afterwards a new cluster no longer counts as new, and the ledger no longer
-/// has the epoch of the former leader.
+/// What a leader determines before it opens its epoch. Opening it changes both: a new cluster no longer counts as new,
+/// and the ledger no longer has the epoch of the former leader.
 #[derive(Default)]
 struct Before {
     begins_with: Option<u32>,

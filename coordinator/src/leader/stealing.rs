@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 const ROWS_MAX: u32 = 32;
 /// An unanswered steal request is forgotten after this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// Busy slots of one need that the leader compares with an idle one before that one counts as idle.
+/// How many busy slots of one need the leader compares with an idle slot before it concludes that none can give rows.
 const COMPARED_MAX: usize = 64;
 
 /// Queries that stealing makes of the ledger.
@@ -282,8 +282,8 @@ impl Stealing {
         slots.iter().filter_map(room).take(max).collect()
     }
 
-    /// The slot for which a victim was asked, if this leader asked and the request is still open. The victim then
-    /// counts as having `queued - given` rows until it reports otherwise.
+    /// Closes a steal request. Returns the idle slot, or `None` if this leader has no such request open. The victim counts
+    /// as having `queued - given` rows until it reports otherwise.
     pub(crate) fn answered(&self, victim: SlotRef, id: u64, given: u64) -> Option<SlotRef> {
         let mut state = self.state.lock();
         self.look_again();
@@ -300,12 +300,12 @@ impl Stealing {
         in_time.then_some(idle_slot)
     }
 
-    /// Closes a question that could not be sent.
+    /// Closes a steal request that could not be sent.
     pub(crate) fn unasked(&self, victim: SlotRef) {
         self.state.lock().close(victim);
     }
 
-    /// Forgets all other sessions.
+    /// Keeps only the sessions for which `alive` is true.
     pub(crate) fn retain(&self, alive: impl Fn(SessionId) -> bool) {
         let mut state = self.state.lock();
         let ended: Vec<SessionId> = state.loads.keys().copied().filter(|id| !alive(*id)).collect();

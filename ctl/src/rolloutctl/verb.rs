@@ -28,7 +28,7 @@ pub(crate) struct Globals {
     pub(crate) talk: TalkArgs,
 }
 
-/// A future without a type of its own, so that the futures of a hundred verbs do not add up to one large one.
+/// A boxed future. The future that dispatches a hundred verbs stays small, because it does not contain theirs.
 pub(crate) type Boxed<'a> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>>;
 
 /// Prints what a verb would change, and changes nothing.

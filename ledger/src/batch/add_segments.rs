@@ -31,7 +31,7 @@ impl Operation for AddSegments {
     const IS_BOUNDED: bool = true;
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {

@@ -1,8 +1,8 @@
-//! Claims: pending rows become a slot's, under a new attempt.
+//! Claims: grants pending rows to a slot under a new attempt. `schedule.rs` chooses the runs.
 //!
 //! *Invariant:* a granted row was pending, and from then on it belongs to its slot alone. A repeated pull gets the
 //! grants of the first one. Only the process that registered last may pull. A trial is granted alone, and a slot that
-//! has a trial, or empties itself for one, gets nothing else.
+//! has a trial, or is reserved for one, gets nothing else.
 
 use crate::batch::bisection::TrialNo;
 use crate::batch::grant::Grant;
@@ -26,7 +26,7 @@ pub struct Claim {
     /// The pulling process: rows that a dead process pulled must not go to its successor, which would not know of
     /// them.
     pub instance: u64,
-    /// Counts the slot's pulls: the same one gets the same answer.
+    /// The sequence number of the slot's pull. A repeated number gets the same reply.
     pub seq: u64,
     /// How many rows at most.
     pub rows_max: u32,
@@ -38,7 +38,7 @@ impl Operation for Claim {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {
@@ -118,14 +118,14 @@ impl Ledger {
             Some(trial) if granted.is_empty() && empty => {
                 granted.extend(self.grant_trial(ctx, slot, trial, want));
             }
-            Some(trial) => self.empty_for(slot, trial),
+            Some(trial) => self.reserve_trial(slot, trial),
             None => {}
         }
         granted
     }
 
-    /// The slot gets nothing more until it holds nothing, and then this trial.
-    fn empty_for(&mut self, slot: SlotRef, (no, trial): (RunNo, TrialNo)) {
+    /// Reserves the trial for the slot, which gets no other rows until it holds none.
+    fn reserve_trial(&mut self, slot: SlotRef, (no, trial): (RunNo, TrialNo)) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         if let Some(trial) = run.flight.trials.get_mut(&trial) {
             trial.emptying = Some(slot);

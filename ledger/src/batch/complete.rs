@@ -41,7 +41,7 @@ impl Operation for Complete {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {
@@ -167,7 +167,7 @@ impl Ledger {
         holds.unwrap_or(reports)
     }
 
-    /// The history of done rows says which slot did them, and decides nothing any more.
+    /// Records in each row's failure history which slot completed it. The history no longer affects the row.
     fn settle_trouble_of(
         &mut self,
         ctx: &Context,
@@ -199,8 +199,8 @@ impl Ledger {
 
 impl Run {
     /// Splits a set into the rows that its attempt may still decide if `slot` reports it, and the
-    /// others. Only their session may decide live rows. Because sessions end, any slot that knows the
-    /// attempt may decide lapsed ones. One attempt may have both: rows that a silent worker had started
+    /// others. Only the session that holds a live row may complete it. Any slot that names the attempt may complete a
+    /// lapsed row, because its session may have ended. One attempt may have both: rows that a silent worker had started
     /// stay live, and the rest of its grant has lapsed.
     fn decidable(&self, slot: SlotRef, set: &HeldRows) -> (Rows, Rows) {
         let live = self.holding(set.attempt);

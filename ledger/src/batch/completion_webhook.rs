@@ -31,7 +31,7 @@ impl Operation for SettleWebhook {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {
@@ -60,12 +60,12 @@ pub enum WebhookState {
     },
     /// It was acknowledged.
     Delivered {
-        /// Its name.
+        /// The log index of the run's end.
         index: u64,
     },
     /// The receiver did not acknowledge it in time, or it may not be sent.
     GivenUp {
-        /// Its name.
+        /// The log index of the run's end.
         index: u64,
     },
 }

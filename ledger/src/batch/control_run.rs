@@ -31,7 +31,7 @@ impl Operation for ControlRun {
     }
 
     fn cost(&self) -> Cost {
-        Cost::OfState
+        Cost::GrowsWithState
     }
 
     fn grows(&self) -> bool {

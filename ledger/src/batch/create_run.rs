@@ -32,7 +32,7 @@ impl Operation for CreateRun {
     const IS_BOUNDED: bool = true;
 
     fn cost(&self) -> Cost {
-        Cost::OfState
+        Cost::GrowsWithState
     }
 
     fn grows(&self) -> bool {

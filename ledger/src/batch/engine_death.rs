@@ -56,7 +56,7 @@ impl Operation for EngineDied {
     }
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {
@@ -153,7 +153,7 @@ impl Ledger {
             if !rest.is_empty() {
                 refused.push(self.refuse_stale(slot, held, rest));
             }
-            let aside = self.step_aside(run, attempt, &rows);
+            let aside = self.release_shared_rows(run, attempt, &rows);
             let (_, rows) = rows.partition(&aside);
             if !rows.is_empty() {
                 self.release(run, attempt, &rows);

@@ -52,7 +52,7 @@ impl Operation for Fail {
     }
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {
@@ -96,7 +96,7 @@ impl Ledger {
         }
         let live = self.runs.get(&held.run).and_then(|r| r.flight.grants.get(&held.attempt));
         let trial = live.and_then(|grant| grant.trial);
-        let aside = self.step_aside(held.run, held.attempt, &taken);
+        let aside = self.release_shared_rows(held.run, held.attempt, &taken);
         let (_, own) = taken.partition(&aside);
         self.release(held.run, held.attempt, &own);
         let failed = self.failed_try(ctx, slot, held.attempt, &failure);
@@ -257,7 +257,7 @@ impl Ledger {
     /// Takes some rows from an attempt for good: it may no longer decide them. Rows that no other slot runs become
     /// pending again, a trial's rows as a trial. Returns these rows.
     pub(crate) fn give_back(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) -> Rows {
-        let aside = self.step_aside(no, attempt, rows);
+        let aside = self.release_shared_rows(no, attempt, rows);
         let (_, rows) = rows.partition(&aside);
         if rows.is_empty() {
             return rows;

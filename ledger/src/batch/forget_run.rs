@@ -21,7 +21,7 @@ impl Operation for ForgetRun {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::OfState
+        Cost::GrowsWithState
     }
 
     fn grows(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Returns rows that a slot has not started or finished: pending at once, without a strike.
+//! Returns rows that a slot did not finish. They are pending at once and get no strike.
 
 #[cfg(feature = "seeded-bugs")]
 use crate::kernel::id::LedgerMs;
@@ -12,7 +12,7 @@ use crate::machine::operation::{Cost, Operation, rows_of};
 use crate::machine::seeded::{Bug, seeded};
 use serde::{Deserialize, Serialize};
 
-/// Returns rows, unstarted or unfinished, through no fault of theirs.
+/// Returns rows that a slot did not finish, through no fault of the rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nack {
     /// The reporting slot.
@@ -27,7 +27,7 @@ impl Operation for Nack {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {

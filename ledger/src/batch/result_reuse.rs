@@ -42,7 +42,7 @@ impl Operation for ReuseResults {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {
@@ -64,7 +64,7 @@ impl Operation for ReuseResults {
     }
 }
 
-/// The slot that events name for rows with a reused result, which have none.
+/// Stands in events for the slot of a row with a reused result, which no slot ran.
 const NOBODY: SlotRef = SlotRef { session: SessionId(0), slot: SlotNo(0) };
 
 impl Ledger {
@@ -114,7 +114,7 @@ impl Ledger {
         let mut at = 0;
         let place = |row: u64| {
             while places[at].0 < row {
-                at += 1; // invariant: what is free is among `rows`, and asked for in its order.
+                at += 1; // invariant: `free` is a subset of `rows`, and `place` is called in ascending order.
             }
             Outcome::done(part_no, places[at].1)
         };
@@ -157,7 +157,7 @@ impl Run {
         (free, refused)
     }
 
-    /// Whether this run has as many rows as its head says were granted, have a reused result, or are left.
+    /// Whether the counters in the head fit the number of rows.
     pub(crate) fn counts_fit(&self) -> bool {
         let (head, end) = (&self.head, self.fresh_end());
         let taken = head.next_fresh.checked_add(head.reused_ahead);

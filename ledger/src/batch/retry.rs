@@ -29,7 +29,7 @@ impl Operation for RetryRows {
     const IS_BOUNDED: bool = true;
 
     fn cost(&self) -> Cost {
-        Cost::OfState
+        Cost::GrowsWithState
     }
 
     fn grows(&self) -> bool {

@@ -9,7 +9,7 @@ use crate::machine::ledger::Ledger;
 use crate::machine::seeded::{Bug, seeded};
 
 impl Ledger {
-    /// Ends a run that has rows without an outcome. Slots that hold such rows give them back for `why`.
+    /// Ends a run that has rows without an outcome, and all of its leases. `why` is the reason in the events.
     pub(crate) fn end_early(
         &mut self,
         ctx: &Context,

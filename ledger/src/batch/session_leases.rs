@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a session gets a lapsed row back only while the row is pending, which it is until another slot gets
 //! it. A trial runs alone on its slot: rows that would run beside it stay pending.
-//! Absent: when sessions begin, fall silent and end (`register.rs`).
+//! Absent: registration (`register.rs`), silence (`suspect.rs`) and the end of a session (`session.rs`).
 
 use crate::batch::grant::Grant;
 use crate::batch::run::RunState;

@@ -39,7 +39,7 @@ impl Operation for ClaimSpeculatively {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {
@@ -69,7 +69,8 @@ impl Run {
         Some((slot, rows))
     }
 
-    /// Whether slots hold rows of the run, and no row is pending or will come: idle slots get no row of it.
+    /// Whether slots hold rows of the run, no row is pending, and the input is closed. Only then may a row get a
+    /// speculative attempt.
     pub(crate) fn at_tail(&self) -> bool {
         self.nears_tail() && !self.flight.grants.is_empty()
     }
@@ -197,9 +198,9 @@ impl Ledger {
         Some(GrantedRows { held, segments, alone: false })
     }
 
-    /// Ends an attempt's hold on those of `rows` that another attempt runs too, which is then the
-    /// only one. Returns these rows; whatever else happens to them happens to the other attempt.
-    pub(crate) fn step_aside(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) -> Rows {
+    /// Removes from the attempt the rows that another attempt also runs. The other attempt keeps them. Returns these
+    /// rows.
+    pub(crate) fn release_shared_rows(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) -> Rows {
         let mut aside = Rows::default();
         let Some(run) = self.runs.get_mut(&no) else { return aside };
         if run.flight.speculative.is_empty() {
@@ -272,7 +273,7 @@ impl Ledger {
             }
         }
         for Superseded { slot, held } in &superseded {
-            self.step_aside(no, held.attempt, &held.rows);
+            self.release_shared_rows(no, held.attempt, &held.rows);
             self.emit_returned(ctx, *slot, (no, held.attempt), &held.rows, "outrun");
         }
         superseded
@@ -288,7 +289,7 @@ impl Ledger {
             .map(|(attempt, speculative)| (*attempt, speculative.clone()))
             .collect();
         for (attempt, speculative) in speculative {
-            self.step_aside(no, attempt, &speculative.rows);
+            self.release_shared_rows(no, attempt, &speculative.rows);
             self.emit_returned(ctx, speculative.slot, (no, attempt), &speculative.rows, why);
         }
     }

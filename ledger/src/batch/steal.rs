@@ -44,7 +44,7 @@ impl Operation for Steal {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {
@@ -90,7 +90,7 @@ impl Ledger {
             if !stale.is_empty() {
                 refused.push(self.refuse_stale(victim, set, stale));
             }
-            let aside = self.step_aside(set.run, set.attempt, &live);
+            let aside = self.release_shared_rows(set.run, set.attempt, &live);
             self.emit_returned(ctx, victim, (set.run, set.attempt), &aside, "nacked");
             live.subtract(&aside);
             let tried = self.runs.get(&set.run).and_then(|r| r.flight.grants.get(&set.attempt));

@@ -43,7 +43,7 @@ impl Operation for SuspectWithUnreportedStarts {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::OfState
+        Cost::GrowsWithState
     }
 
     fn grows(&self) -> bool {

@@ -38,7 +38,7 @@ impl Operation for Cordon {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {

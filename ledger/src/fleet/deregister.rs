@@ -8,7 +8,7 @@ use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use serde::{Deserialize, Serialize};
 
-/// Takes a worker's session away with all that it holds.
+/// Ends a worker's session. Its rows become pending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deregister {
     /// The session.
@@ -21,7 +21,7 @@ impl Operation for Deregister {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::OfState
+        Cost::GrowsWithState
     }
 
     fn grows(&self) -> bool {

@@ -1,8 +1,8 @@
 //! Registers a worker, or resumes its session.
 //!
 //! *Invariant:* one live registration per name, and one live process per registration. Whatever happens to a session,
-//! each of its rows stays its own or becomes pending; none is lost in between. What a process had in a slot that its
-//! successor lacks goes to the successor's first slot, because its results are reported there.
+//! each of its rows stays its own or becomes pending; none is lost in between. If a new process has
+//! fewer slots, the rows of a missing slot move to its first one, which reports their results.
 
 use crate::batch::spec;
 use crate::fleet::worker::{SessionEnd, Slot, Worker, WorkerState};
@@ -23,7 +23,7 @@ impl Operation for Registration {
 
     fn cost(&self) -> Cost {
         // All runs of a worker.
-        Cost::OfState
+        Cost::GrowsWithState
     }
 
     fn grows(&self) -> bool {
@@ -54,7 +54,7 @@ impl Ledger {
         if let Some(session) = holder {
             let worker = &self.workers[&session];
             let other = worker.instance != registration.instance;
-            // This includes a process that knows the session: it has a copy of the other's directory.
+            // Even if it presents the session: then it runs in a copy of the other process's directory.
             if registration.holder_alive && other {
                 let (name, address) = (worker.name.clone(), worker.address.clone());
                 return Err(Rejection::WorkerNameTaken { name, address });
@@ -82,7 +82,7 @@ impl Ledger {
         Ok(Reply::Registered { session, resumed: false, dropped })
     }
 
-    /// Refuses one worker, or one slot, too many.
+    /// Refuses a registration that exceeds the limit of workers or of slots.
     fn check_room_of_fleet(
         &self,
         holder: Option<SessionId>,
@@ -94,7 +94,7 @@ impl Ledger {
         if holder.is_none() && self.workers.len() >= max {
             return Err(over("workers", max));
         }
-        // Its present slots make room for those that it registers with.
+        // Its present slots do not count, because the new ones replace them.
         let own =
             holder.and_then(|session| self.workers.get(&session)).map_or(0, |w| w.slots.len());
         let max = limits::ALL_SLOTS_MAX;

@@ -111,7 +111,7 @@ impl Operation for SettingOp {
 
     fn cost(&self) -> Cost {
         // All slots.
-        Cost::OfState
+        Cost::GrowsWithState
     }
 
     fn grows(&self) -> bool {

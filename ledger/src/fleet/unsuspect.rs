@@ -22,7 +22,7 @@ impl Operation for Unsuspect {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::OfState
+        Cost::GrowsWithState
     }
 
     fn grows(&self) -> bool {

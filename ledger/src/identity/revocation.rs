@@ -101,7 +101,7 @@ impl Operation for RevocationOp {
     }
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {

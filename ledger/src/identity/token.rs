@@ -165,7 +165,7 @@ impl Operation for TokenOp {
     }
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {

@@ -12,7 +12,7 @@ impl Command {
         match &self.body {
             Body::Tick | Body::OpenEpoch => true,
             Body::DigestAt | Body::SetVersion(_) => false,
-            Body::Ops(ops) => ops.iter().any(|op| op.kind.cost() == Cost::OfState),
+            Body::Ops(ops) => ops.iter().any(|op| op.kind.cost() == Cost::GrowsWithState),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the ledger knows of each kind of operation.
 //!
 //! *Invariant:* one type per kind of operation, in the folder of its domain, and one implementation of [`Operation`]
-//! beside it. The list of all kinds ([`OpKind`](crate::OpKind)) asks the type: no other table of kinds exists, and a
+//! beside it. [`OpKind`](crate::OpKind) calls the type's implementation. No other code has a list of all kinds, and a
 //! kind without an answer does not compile. Calls are static, and nothing is decoded twice.
 //! Absent on purpose: who may request an operation. Methods decide that, by the roles in their .proto options.
 
@@ -13,10 +13,10 @@ use crate::machine::ledger::Ledger;
 /// How long `apply` may take for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// In proportion to the bytes of the command, or less.
-    OfCommand,
-    /// The longer the larger the state is, however few bytes the command has.
-    OfState,
+    /// At most in proportion to the bytes of the command.
+    Bounded,
+    /// Longer the larger the state is, however few bytes the command has.
+    GrowsWithState,
 }
 
 /// A kind of operation, or a group of kinds that share a record.
@@ -25,11 +25,11 @@ pub(crate) trait Operation {
     const SINCE: u32;
     /// Whether a worker's exchange carries it, and the worker's stream waits for its reply.
     const IN_EXCHANGE: bool;
-    /// Whether a quota may refuse it. Before such an operation, the sums of what namespaces use are brought up to date.
+    /// Whether a quota may refuse it. The totals of what namespaces use are refreshed before it is applied.
     const IS_BOUNDED: bool;
 
-    /// The cluster version that it needs with all that is in it. An operation that contains an enum overrides this:
-    /// each of its variants has a version too.
+    /// The cluster version that this value requires. An operation that contains an enum overrides this, because each
+    /// variant of the enum has a version too.
     fn since(&self) -> u32 {
         Self::SINCE
     }
@@ -40,7 +40,7 @@ pub(crate) trait Operation {
     /// Whether it makes the ledger larger for longer than the request takes. A leader with a full disk refuses those.
     fn grows(&self) -> bool;
 
-    /// The rows that it grants, decides or returns. A command has a bound of rows.
+    /// How many rows count toward the limit of rows in a command: those that it may grant, decide or return.
     fn rows(&self) -> u64;
 
     /// Changes the state, and returns the reply.

@@ -2,7 +2,8 @@
 //!
 //! *Invariant:* a command that came with version N is proposed and applied only if the cluster's version is N or
 //! more, which it becomes only when every member knows the command. So no member meets a command that it cannot read.
-//! Every kind has its version in the tables here, by name: a new kind does not compile without.
+//! Each kind declares its version beside its type (`Operation::SINCE`, `came_with!`): a new kind does not compile
+//! without. The tests here list all of them.
 //! If a known kind gets a new meaning later, it has a line of its own, by a pattern of its fields, or, if its fields
 //! do not show the new meaning, a constant here that `apply` compares with the cluster's version.
 //! Absent: how the version is raised.

@@ -1,6 +1,7 @@
-//! What an arrival, a departure and time mean to a barrier's generations.
+//! How arrivals, departures and time-outs change a barrier's generation.
 //!
-//! *Invariant:* a repeated arrival counts once. `arrive.rs` and `abort_barrier.rs` are the operations.
+//! *Invariant:* a repeated arrival counts once.
+//! Absent: the operations (`arrive.rs`, `abort_barrier.rs`).
 
 use crate::kernel::id::{JobNo, LedgerMs, SessionId};
 use crate::kernel::limits;
@@ -83,7 +84,7 @@ impl Job {
         Ok(Arrival::Begins(Some(members), expected))
     }
 
-    /// Makes room for another barrier.
+    /// The barrier to drop so that another one fits: the longest unused one that does not wait. `None` if there is room.
     pub(super) fn barrier_to_forget(&self, barrier: &str) -> Result<Option<String>, Rejection> {
         if self.barriers.contains_key(barrier) || self.barriers.len() < limits::BARRIERS_MAX {
             return Ok(None);

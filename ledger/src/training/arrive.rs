@@ -41,7 +41,7 @@ impl Operation for Arrive {
     }
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {

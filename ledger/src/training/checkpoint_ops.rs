@@ -32,7 +32,7 @@ impl Operation for CheckpointOp {
 
     fn cost(&self) -> Cost {
         // All shards of a job.
-        Cost::OfState
+        Cost::GrowsWithState
     }
 
     fn grows(&self) -> bool {

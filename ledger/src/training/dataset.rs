@@ -159,7 +159,7 @@ impl Operation for DatasetOp {
     }
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {

@@ -3,7 +3,7 @@
 //! *Invariant:* the samples of a shard that are in the job's state are a prefix of the shard: first those in the last
 //! complete checkpoint (`sealed`), then those in the marks of the generation, each with the step after which they are
 //! in. A shard is free, held by one trainer, or finished, and never held by two trainers at a time. The fields below
-//! the line are derived.
+//! the comment `Derived` are recomputed from `shards`.
 //!
 //! Deliberately absent: which trainer may claim ([`crate::training::shard`]), and when a checkpoint is complete
 //! ([`crate::training::checkpoint_ops`]).
@@ -33,11 +33,11 @@ pub(crate) enum ShardState {
     /// No trainer has it.
     #[default]
     Free,
-    /// A trainer's.
+    /// A trainer has claimed it.
     Claimed(Box<ShardClaim>),
-    /// All of it is in the job's state. The claim identifies a repeated report.
+    /// Every sample is in the job's state. The claim identifies a repeated report.
     Finished {
-        /// The claim; `None` if only a checkpoint knows.
+        /// The claim; `None` if the shard was restored from a checkpoint.
         token: Option<Attempt>,
     },
 }
@@ -61,12 +61,13 @@ impl Shard {
         self.marks.last().map_or(self.sealed, |mark| mark.samples)
     }
 
-    /// How many were in after a step, as far as marks tell.
+    /// The least number of samples that were in the job's state after a step.
     pub(crate) fn done_at(&self, step: u64) -> u32 {
         self.marks.iter().rev().find(|m| m.step <= step).map_or(self.sealed, |m| m.samples)
     }
 
-    /// How many can have been in after a step: as many as its holder may have read, or as the first later mark has.
+    /// The greatest number of samples that can have been in the job's state after a step: that of the first later mark, or
+    /// what the holder may have read.
     pub(crate) fn most_at(&self, step: u64, len: u32) -> u32 {
         match self.marks.iter().find(|m| m.step > step) {
             Some(later) => later.samples,
@@ -92,7 +93,7 @@ pub struct DatasetEpochCounts {
     pub shards: u32,
     /// Shards that no trainer has.
     pub free: u32,
-    /// A trainer's.
+    /// A trainer has claimed it.
     pub claimed: u32,
     /// Finished shards, including those in a checkpoint.
     pub finished: u32,

@@ -27,7 +27,7 @@ impl Job {
         }
     }
 
-    /// Replaces the participant that had its name.
+    /// Adds a participant, and replaces one of the same name.
     pub(crate) fn take_place(
         &mut self,
         decl: ParticipantDecl,
@@ -95,7 +95,7 @@ impl Ledger {
         self.dirty.barriers.extend(effects.barriers.into_iter().map(|barrier| (no, barrier)));
         self.job_changes += 1;
         if let Some(round) = effects.completed {
-            // Until now a process that is no member could write to the store of this round.
+            // From version 3 on, this round's store goes too: until the round was complete, others could write to it.
             let own = u64::from(self.meta.version >= SCHEDULING_VERSION);
             self.drop_stores_before(&name, round.saturating_add(own));
         }

@@ -26,7 +26,7 @@ impl Operation for Join {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {
@@ -55,7 +55,7 @@ impl Job {
         if let Some(old) = self.head.participants.get_mut(&decl.name)
             && matches!(old.state, ParticipantState::Member { .. } | ParticipantState::Redundant)
         {
-            // It leaves its round, which may end by that.
+            // It leaves its round, which can end the round.
             old.state = ParticipantState::Apart;
             self.settle(now, effects);
         }

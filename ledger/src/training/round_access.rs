@@ -42,7 +42,7 @@ impl Operation for UseRoundStore {
     }
 
     fn cost(&self) -> Cost {
-        Cost::OfCommand
+        Cost::Bounded
     }
 
     fn grows(&self) -> bool {

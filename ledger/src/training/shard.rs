@@ -79,8 +79,8 @@ impl Operation for ShardOp {
     fn cost(&self) -> Cost {
         match self {
             // All shards of a job.
-            Self::Claim { .. } => Cost::OfState,
-            Self::Finish { .. } | Self::Release { .. } => Cost::OfCommand,
+            Self::Claim { .. } => Cost::GrowsWithState,
+            Self::Finish { .. } | Self::Release { .. } => Cost::Bounded,
         }
     }
 

@@ -117,9 +117,9 @@ impl Operation for TrainerOp {
         match self {
             // All shards of a job.
             Self::Join { .. } | Self::Leave(_) | Self::Recover { .. } | Self::DeleteJob(_) => {
-                Cost::OfState
+                Cost::GrowsWithState
             }
-            Self::Keep { .. } => Cost::OfCommand,
+            Self::Keep { .. } => Cost::Bounded,
         }
     }
 

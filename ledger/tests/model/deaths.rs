@@ -34,7 +34,7 @@ impl Model {
                     Some(r) if r.live_for(set.attempt, slot.session) => {
                         r.failed_once = true;
                         ran.insert((set.run.0, row));
-                        if r.step_aside(set.attempt) {
+                        if r.release_shared_rows(set.attempt) {
                             continue;
                         }
                         r.state = RowState::Failed; // Until it is known what becomes of it.

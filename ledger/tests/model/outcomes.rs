@@ -225,7 +225,7 @@ impl Model {
         for &number in &taken {
             let row = &mut run.rows[number as usize];
             row.failed_once = true;
-            if row.step_aside(held.attempt) {
+            if row.release_shared_rows(held.attempt) {
                 spared = true;
                 continue;
             }
@@ -299,7 +299,7 @@ impl Model {
             let mine: Vec<Lease> =
                 row.leases().filter(|l| l.slot.session == slot.session).collect();
             for lease in mine {
-                if !row.step_aside(lease.attempt) {
+                if !row.release_shared_rows(lease.attempt) {
                     row.state = RowState::Pending { late: None };
                     run.returned += 1;
                 }
@@ -352,7 +352,7 @@ impl Model {
                     run.and_then(|run| Some((run.rows.get_mut(row as usize)?, &mut run.returned)));
                 match found {
                     Some((r, returned)) if r.live_for(set.attempt, slot.session) => {
-                        if !r.step_aside(set.attempt) {
+                        if !r.release_shared_rows(set.attempt) {
                             r.state = RowState::Pending { late: None };
                             *returned += 1;
                         }

@@ -135,7 +135,7 @@ impl Row {
     }
 
     /// Leaves the row to its other lease, if it has two.
-    pub(crate) fn step_aside(&mut self, attempt: Attempt) -> bool {
+    pub(crate) fn release_shared_rows(&mut self, attempt: Attempt) -> bool {
         let Some(speculative) = self.speculative.take() else { return false };
         if speculative.attempt != attempt {
             self.state = RowState::Running(speculative);

@@ -118,7 +118,7 @@ impl Run {
         for row in &mut self.rows {
             let ended: Vec<Lease> = row.leases().filter(|l| which(l)).collect();
             for lease in ended {
-                if !row.step_aside(lease.attempt) {
+                if !row.release_shared_rows(lease.attempt) {
                     row.state = RowState::Pending { late: Some(lease) };
                     self.returned += 1;
                 }

@@ -39,7 +39,7 @@ impl Model {
                 let attempt = *attempts.entry(set.run).or_insert(Attempt::at(index, granted));
                 let run = &mut self.runs[set.run.0 as usize - 1];
                 let run_row = &mut run.rows[row as usize];
-                if run_row.step_aside(set.attempt) {
+                if run_row.release_shared_rows(set.attempt) {
                     attempts.retain(|no, _| got.contains_key(no));
                     self.note("one of two given up");
                     continue;

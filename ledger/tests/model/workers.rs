@@ -125,7 +125,7 @@ impl Model {
                 let kept = r.held.iter().any(|h| {
                     h.run == RunNo(no) && h.attempt == lease.attempt && h.rows.contains(number)
                 });
-                if !kept && !row.step_aside(lease.attempt) {
+                if !kept && !row.release_shared_rows(lease.attempt) {
                     row.state = RowState::Pending { late: None };
                     run.returned += 1;
                 }
@@ -170,7 +170,7 @@ impl Model {
                 for lease in ended {
                     if !in_trial && row.trial.is_none() {
                         moved.insert(lease.attempt);
-                    } else if !row.step_aside(lease.attempt) {
+                    } else if !row.release_shared_rows(lease.attempt) {
                         row.state = RowState::Pending { late: None };
                         run.returned += 1;
                     }
@@ -404,7 +404,7 @@ impl Model {
                     this && h.rows.contains(number as u64)
                 });
                 let trial = run.rows[number].trial.is_some();
-                if !begun && !trial && !run.rows[number].step_aside(lease.attempt) {
+                if !begun && !trial && !run.rows[number].release_shared_rows(lease.attempt) {
                     run.rows[number].state = RowState::Pending { late: Some(lease) };
                     run.returned += 1;
                 }

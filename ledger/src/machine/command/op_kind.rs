@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 /// Defines [`OpKind`] and its methods from the list of all kinds: tag, name and type.
 macro_rules! operations {
     ($($(#[$doc:meta])* $tag:literal $name:ident($operation:ty),)*) => {
-        /// The operations. The coordinator checks which client may request which.
+        /// Every kind of operation. The roles that may request one are checked for each RPC method, not here.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         pub enum OpKind {
             $($(#[$doc])* $name($operation),)*
@@ -55,7 +55,7 @@ macro_rules! operations {
                 match self { $(Self::$name(_) => stringify!($name),)* }
             }
 
-            /// The cluster version that it needs, with all that is in it.
+            /// The cluster version that it requires, including its nested enum variants.
             pub fn since(&self) -> u32 {
                 match self { $(Self::$name(operation) => operation.since(),)* }
             }
@@ -109,7 +109,7 @@ operations! {
     4 ControlRun(op::ControlRun),
     /// Registers a worker or resumes its session.
     5 Register(Box<Registration>),
-    /// Takes a worker's session away with all that it holds.
+    /// Ends a worker's session. Its rows become pending.
     6 Deregister(op::Deregister),
     /// A worker is silent: its unstarted rows become pending, and it gets no more.
     7 Suspect(op::Suspect),
@@ -165,13 +165,13 @@ operations! {
     31 Arrive(op::Arrive),
     /// A barrier that waits fails.
     32 AbortBarrier(op::AbortBarrier),
-    /// Something is done to a dataset.
+    /// Creates or deletes a dataset.
     33 Dataset(DatasetOp),
-    /// Trainers come, stay, go or recover.
+    /// Joins, keeps alive, removes or recovers trainers, or deletes a job.
     34 Trainer(TrainerOp),
     /// Trainers take shards and give them back.
     35 Shard(ShardOp),
-    /// Something is done to a checkpoint.
+    /// Begins, reports, aborts, retains, labels or forgets a checkpoint.
     36 Checkpoint(CheckpointOp),
     /// Records that the store no longer has objects of a sealed run that its manifest does not name.
     37 Swept(op::Swept),
@@ -185,7 +185,7 @@ operations! {
     41 SuspectWithUnreportedStarts(op::SuspectWithUnreportedStarts),
     /// A change of the list of revoked certificates.
     42 Revocation(RevocationOp),
-    /// The leader's observation of the members.
+    /// Records what the leader observes of members: started, stopped, unreachable.
     43 Member(MemberOp),
     /// As [`OpKind::Store`], by a member of the store's round.
     44 RoundStore(op::UseRoundStore),
