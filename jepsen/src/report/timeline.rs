@@ -97,15 +97,16 @@ fn drawn(body: &mut String, axis: &Axis, y: f64, operation: &Operation, blamed: 
     let left = axis.x(operation.called_at);
     let (right, answer, color) = match &operation.outcome {
         Outcome::Unknown => (WIDTH, "unknown".to_owned(), "#aa7700"),
-        Outcome::Answered { value, at, place, .. } => {
-            let place = place.map_or_else(String::new, |place| format!(" at {}", place.at));
+        Outcome::Answered { value, at, position, .. } => {
+            let position =
+                position.map_or_else(String::new, |position| format!(" at {}", position.at));
             let color = match value {
                 _ if blamed => BLAMED,
                 _ if &*operation.f == "read" => "#228833",
                 Value::Bool(false) => "#ee6677",
                 _ => "#4477aa",
             };
-            (axis.x(*at), format!("{value}{place}"), color)
+            (axis.x(*at), format!("{value}{position}"), color)
         }
     };
     let Operation { f, input, line, .. } = operation;

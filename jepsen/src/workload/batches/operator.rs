@@ -26,7 +26,7 @@ fn counts_value(counts: &v1::RunCounts) -> Value {
 impl User {
     /// The counts of a run's rows by state, and how they are recorded.
     pub(super) async fn counts(&self, batch: &Batch) -> Result<(v1::RunCounts, By), ClientError> {
-        let (answer, by) = self.described(batch).await?.told();
+        let (answer, by) = self.described(batch).await?.into_parts();
         Ok((answer.run.unwrap_or_default().counts.unwrap_or_default(), by))
     }
 
