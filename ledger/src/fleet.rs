@@ -12,3 +12,4 @@ pub(crate) mod slot_image;
 pub(crate) mod suspect;
 pub(crate) mod unsuspect;
 pub(crate) mod worker;
+pub(crate) mod workers;

@@ -1,6 +1,7 @@
 //! Owns: who may speak: client sessions, join tokens, revocations, the members as seen, quotas.
 
 pub(crate) mod client;
+pub(crate) mod client_image;
 pub(crate) mod member;
 pub(crate) mod open_client;
 pub(crate) mod quota;

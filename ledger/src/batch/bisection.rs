@@ -15,7 +15,6 @@
 //! them, now or when it is heard again: otherwise rows that kill engines would cordon a whole fleet, and no slot
 //! would be left to find them.
 
-use crate::batch::eligibility::NeedNo;
 use crate::batch::run::Run;
 use crate::fleet::worker::{Slot, Worker, WorkerState};
 use crate::kernel::id::{LedgerMs, RunNo, SlotRef};
@@ -114,23 +113,6 @@ impl Run {
 }
 
 impl Ledger {
-    /// Notes whether a run with this need has a trial to give.
-    pub(crate) fn list_trials(&mut self, no: RunNo, need: Option<NeedNo>, tries: bool) {
-        let changes = match tries {
-            true => self.trial_runs.insert(no),
-            false => self.trial_runs.remove(&no),
-        };
-        let Some(need) = need.filter(|_| changes) else { return };
-        let runs = self.trial_runs_of.entry(need).or_default();
-        match tries {
-            true => runs.insert(no),
-            false => runs.remove(&no),
-        };
-        if runs.is_empty() {
-            self.trial_runs_of.remove(&need);
-        }
-    }
-
     /// Whether a slot takes any work at all.
     pub(crate) fn takes_work(&self, worker: &Worker, slot: usize) -> bool {
         worker.state == WorkerState::Ready
@@ -156,12 +138,12 @@ impl Ledger {
     pub(crate) fn own_trial(&self, slot: SlotRef) -> Option<(RunNo, TrialNo)> {
         let worker = self.workers.get(&slot.session)?;
         let pulls = worker.slots.get(slot.slot.0 as usize)?;
-        let own = self.trial_runs.iter().filter_map(|no| {
-            let run = self.runs.get(no)?;
+        let own = self.run_lists.trials().filter_map(|no| {
+            let run = self.runs.get(&no)?;
             let own = run.ready_trials().find(|t| t.1.emptying == Some(slot))?.0;
             let may =
                 self.serves(run, worker, pulls) && self.cordon_allows_trials(run, slot, pulls);
-            may.then_some((Reverse(run.head.spec.priority), *no, own))
+            may.then_some((Reverse(run.head.spec.priority), no, own))
         });
         own.min().map(|(_, no, trial)| (no, trial))
     }

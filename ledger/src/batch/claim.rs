@@ -90,7 +90,7 @@ impl Ledger {
             let held = self.pull_slot(slot)?;
             held.last_pull = seq;
             held.last_grant = granted.to_vec();
-            self.dirty.slots.insert(slot);
+            self.workers.mark_slot(slot);
         }
         Ok(())
     }

@@ -70,8 +70,7 @@ pub struct ClaimForecast<'a> {
 impl Ledger {
     /// The runs with this need that have a trial to give.
     fn runs_with_trials(&self, need: NeedNo) -> impl Iterator<Item = &Run> {
-        let runs = self.trial_runs_of.get(&need).into_iter().flatten();
-        runs.filter_map(|no| self.runs.get(no))
+        self.run_lists.trials_of(need).filter_map(|no| self.runs.get(&no))
     }
 
     /// Whether a run with this need has a trial for a slot.

@@ -55,7 +55,7 @@ impl Ledger {
 
     /// The runs whose rows may get a speculative attempt now, in serving order, with at most `rows_max` rows each.
     pub fn tails(&self, now: LedgerMs, rows_max: u32) -> Vec<Tail> {
-        let tails = self.tail_runs.iter().filter_map(|no| self.runs.get(no));
+        let tails = self.run_lists.tails().filter_map(|no| self.runs.get(&no));
         let mut tails: Vec<_> = tails.filter(|run| run.at_tail()).collect();
         tails.sort_unstable_by_key(|run| (Reverse(run.head.spec.priority), run.no));
         let tail = |run: &crate::batch::run::Run| {

@@ -331,13 +331,11 @@ impl Ledger {
     }
 
     pub(crate) fn slot(&self, slot: SlotRef) -> Option<&Slot> {
-        self.workers.get(&slot.session)?.slots.get(slot.slot.0 as usize)
+        self.workers.slot(slot)
     }
 
     pub(crate) fn slot_mut(&mut self, slot: SlotRef) -> Option<&mut Slot> {
-        let worker = self.workers.get_mut(&slot.session)?;
-        self.dirty.slots.insert(slot);
-        worker.slots.get_mut(slot.slot.0 as usize)
+        self.workers.slot_mut(slot)
     }
 }
 

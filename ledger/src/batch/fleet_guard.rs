@@ -73,7 +73,7 @@ impl Ledger {
     /// Whether any run is paused because a slot that is to blame may not be cordoned. Takes time in proportion to the paused
     /// runs.
     pub fn at_cordon_limit(&self) -> bool {
-        self.paused_runs.iter().filter_map(|no| self.runs.get(no)).any(Run::at_cordon_limit)
+        self.run_lists.paused().filter_map(|no| self.runs.get(&no)).any(Run::at_cordon_limit)
     }
 
     /// The ready slots of a slot's namespace that offer its models, model by model; the slot itself counts in `all`.

@@ -198,7 +198,7 @@ impl Ledger {
             return;
         }
         self.split_segments();
-        self.mark_workers();
+        self.workers.mark_all();
         for (no, run) in &mut self.runs {
             let flight = &mut run.flight;
             flight.grants.mark_all();

@@ -154,7 +154,7 @@ impl Ledger {
         }
         let incident = run.incident_of_trial(trial)?;
         let name = (run.head.namespace.clone(), incident.at.worker.clone());
-        let session = *self.worker_names.get(&name)?;
+        let session = self.workers.named(&name)?;
         Some((SlotRef { session, slot: incident.at.slot }, incident.until?))
     }
 }

@@ -67,8 +67,8 @@ impl Ledger {
         let mut tries: Vec<Turn> = Vec::new();
         let mut cohort = None;
         if pulls.cordon.is_some() {
-            let fitting = self.trial_runs.iter().filter(|no| self.index.fits(pulls.offer_no, **no));
-            tries.extend(fitting.filter_map(|no| self.index.turn(*no)));
+            let fitting = self.run_lists.trials().filter(|no| self.index.fits(pulls.offer_no, *no));
+            tries.extend(fitting.filter_map(|no| self.index.turn(no)));
             tries.sort_unstable();
         } else {
             cohort = self.index.cohort(pulls.offer_no);

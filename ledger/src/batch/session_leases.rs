@@ -113,6 +113,7 @@ impl Ledger {
     /// that pull gets the remaining rows or, if none remain, new rows.
     pub(crate) fn forget_lost_grants(&mut self, session: SessionId) {
         let Some(worker) = self.workers.get_mut(&session) else { return };
+        let mut marked = Vec::new();
         for (number, slot) in worker.slots.iter_mut().enumerate() {
             let (runs, mut changed) = (&self.runs, false);
             let had_any = !slot.last_grant.is_empty();
@@ -135,9 +136,10 @@ impl Ledger {
                 slot.last_pull -= 1; // A pull that was answered has a seq of 1 at least.
             }
             if changed {
-                self.dirty.slots.insert(slot_ref(session, number));
+                marked.push(slot_ref(session, number));
             }
         }
+        marked.into_iter().for_each(|at| self.workers.mark_slot(at));
     }
 
     fn revive(&mut self, ctx: &Context, no: RunNo, attempt: Attempt) {

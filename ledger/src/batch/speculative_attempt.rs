@@ -136,7 +136,7 @@ impl Ledger {
 
     /// The runs at their tails that a slot fits, in the order in which they are served.
     fn tails_for(&self, slot: SlotRef) -> Vec<RunNo> {
-        let tails = self.tail_runs.iter().filter_map(|no| self.runs.get(no));
+        let tails = self.run_lists.tails().filter_map(|no| self.runs.get(&no));
         let tails = tails.filter(|run| run.at_tail() && self.may_steal(slot, run.no));
         let mut tails: Vec<_> =
             tails.map(|run| (Reverse(run.head.spec.priority), run.no)).collect();

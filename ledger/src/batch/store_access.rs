@@ -41,7 +41,7 @@ impl Ledger {
         for session in sessions {
             self.unindex_slots(session);
             self.index_slots(session);
-            self.dirty.workers.touch(session);
+            self.workers.touch(session);
         }
     }
 }

@@ -12,16 +12,19 @@ use crate::batch::segment::Outcome;
 use crate::batch::trouble::{FailedTry, Ruling};
 use crate::batch::worker_crash::worker_lost;
 use crate::fleet::worker::WorkerState;
+use crate::kernel::codec;
 use crate::kernel::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
 use crate::machine::command::HeldRows;
+use crate::machine::image::{ImageDelta, session_key};
+use crate::machine::image_load::{LoadError, number, read};
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// As [`OpKind::Suspect`], for a worker that may have started more rows than it reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +70,60 @@ impl Operation for SuspectWithUnreportedStarts {
 /// Rows of one session, by attempt.
 pub(crate) type UnreportedStarts = BTreeMap<(RunNo, Attempt), Rows>;
 
+/// Rows that suspect workers may have started, and which of these records differ from the image.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnheardStarts {
+    by_session: BTreeMap<SessionId, UnreportedStarts>,
+    dirty: BTreeSet<SessionId>,
+}
+
+impl UnheardStarts {
+    fn insert(&mut self, session: SessionId, all: UnreportedStarts) {
+        self.by_session.insert(session, all);
+        self.dirty.insert(session);
+    }
+
+    fn take(&mut self, session: SessionId) -> Option<UnreportedStarts> {
+        let all = self.by_session.remove(&session)?;
+        self.dirty.insert(session);
+        Some(all)
+    }
+
+    /// Drops the unreported starts of a session that is heard again, or is gone.
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        self.take(session);
+    }
+
+    /// All sessions with unreported starts.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&SessionId, &UnreportedStarts)> {
+        self.by_session.iter()
+    }
+
+    /// Takes the records that changed since the last call.
+    pub(crate) fn drain(&mut self, delta: &mut ImageDelta) {
+        for id in std::mem::take(&mut self.dirty) {
+            delta.set(session_key(b'X', id), self.by_session.get(&id).map(codec::encode));
+        }
+    }
+
+    /// Forgets which records differ from the image, because there is no image yet.
+    pub(crate) fn forget_dirty(&mut self) {
+        self.dirty.clear();
+    }
+
+    pub(crate) fn each_session(&self, each: &mut impl FnMut(&[u8], &[u8])) {
+        for (id, unreported_starts) in &self.by_session {
+            each(&session_key(b'X', *id), &codec::encode(unreported_starts));
+        }
+    }
+
+    /// Reads a record.
+    pub(crate) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        self.by_session.insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);
+        Ok(())
+    }
+}
+
 impl Ledger {
     /// A worker is silent, and may have started the rows of `unreported_starts` besides those known to be `started`.
     pub(crate) fn suspect_with_unreported_starts(
@@ -93,7 +150,6 @@ impl Ledger {
             if !all.is_empty() {
                 self.try_often_unreported(ctx, &all);
                 self.unreported_starts.insert(session, all);
-                self.dirty.unreported_starts.insert(session);
             }
         }
         self.suspect(ctx, session, started, grace_ms)
@@ -117,19 +173,10 @@ impl Ledger {
         }
     }
 
-    /// Drops the unreported starts of a session that is heard again, or is gone.
-    pub(crate) fn forget_unreported_starts(&mut self, session: SessionId) {
-        if self.unreported_starts.remove(&session).is_some() {
-            self.dirty.unreported_starts.insert(session);
-        }
-    }
-
     /// Takes the unreported starts of a session whose process is gone, except for rows that it still holds, which are
     /// counted separately.
     pub(crate) fn take_unreported_starts(&mut self, session: SessionId) -> UnreportedStarts {
-        let mut unreported_starts =
-            self.unreported_starts.get(&session).cloned().unwrap_or_default();
-        self.forget_unreported_starts(session);
+        let mut unreported_starts = self.unreported_starts.take(session).unwrap_or_default();
         for ((no, attempt), rows) in &mut unreported_starts {
             let run = self.runs.get(no);
             if let Some(own) = run.and_then(|run| run.flight.grants.get(attempt)) {

@@ -101,7 +101,7 @@ impl Ledger {
             namespace.cordons.remove(&name);
         }
         self.dirty.namespaces.insert(space);
-        self.dirty.workers.touch(session);
+        self.workers.touch(session);
         if !cordoned {
             self.forgive(session, slot);
         }
@@ -119,7 +119,7 @@ impl Ledger {
                 self.clear_incidents(at);
             }
         }
-        self.dirty.mark_slots(session, slots);
+        self.workers.mark_slots(session, slots);
     }
 
     /// Whether the ledger has cordoned a slot, but no operator has.

@@ -56,9 +56,10 @@ impl Ledger {
         let drain = worker.drain.get_or_insert_default();
         drain.until = drain.until.into_iter().chain(asked).min();
         if worker.state == WorkerState::Ready {
-            self.fleet.moved(worker, WorkerState::Draining); // A suspect one stays so, or it never ended.
+            // A suspect one stays so, or it never ended.
+            self.workers.set_state(session, WorkerState::Draining);
         }
-        self.dirty.workers.insert(session);
+        self.workers.mark(session);
         if !asked_before {
             self.emit(ctx, EventKind::WorkerDraining { session });
         }

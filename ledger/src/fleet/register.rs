@@ -49,10 +49,10 @@ impl Ledger {
     ) -> Result<Reply, Rejection> {
         self.check_registration(&registration)?;
         let key = (registration.namespace.clone(), registration.name.clone());
-        let holder = self.worker_names.get(&key).copied();
+        let holder = self.workers.named(&key);
         self.check_room_of_fleet(holder, registration.slots.len())?;
         if let Some(session) = holder {
-            let worker = &self.workers[&session];
+            let worker = self.workers.get(&session).ok_or(Rejection::SessionUnknown)?;
             let other = worker.instance != registration.instance;
             // Even if it presents the session: then it runs in a copy of the other process's directory.
             if registration.holder_alive && other {
@@ -70,12 +70,8 @@ impl Ledger {
         }
         let session = ctx.session();
         let dropped = registration.held.iter().filter_map(|h| self.lost_of(h)).collect();
-        self.worker_names.insert(key, session);
         let held = std::mem::take(&mut registration.held);
-        self.dirty.workers.insert(session);
-        let worker = new_worker(session, registration, ctx.wall_ms);
-        self.fleet.joined(&worker);
-        self.workers.insert(session, worker);
+        self.workers.add(new_worker(session, registration, ctx.wall_ms));
         self.index_slots(session);
         self.emit(ctx, EventKind::WorkerRegistered { session, resumed: false });
         self.adopt_held(ctx, session, &held);
@@ -98,7 +94,7 @@ impl Ledger {
         let own =
             holder.and_then(|session| self.workers.get(&session)).map_or(0, |w| w.slots.len());
         let max = limits::ALL_SLOTS_MAX;
-        if many && slots > own && self.fleet.slots - own + slots > max {
+        if many && slots > own && self.workers.size().slots - own + slots > max {
             return Err(over("slots", max));
         }
         Ok(())
@@ -152,8 +148,7 @@ impl Ledger {
         }
         let dropped = registration.held.iter().filter_map(|h| self.lost_of(h)).collect();
         self.unindex_slots(session);
-        if let Some(worker) = self.workers.get_mut(&session) {
-            self.fleet.left(worker);
+        self.workers.change(session, |worker| {
             let same_process = worker.instance == registration.instance;
             worker.instance = registration.instance;
             worker.address = registration.address;
@@ -161,7 +156,6 @@ impl Ledger {
             worker.state = worker.state_when_heard();
             worker.stores = registration.stores;
             worker.versions = registration.versions;
-            self.dirty.mark_slots(session, worker.slots.len());
             worker.slots.resize_with(registration.slots.len(), Slot::default);
             for (slot, offer) in worker.slots.iter_mut().zip(registration.slots) {
                 slot.offer = offer;
@@ -171,11 +165,9 @@ impl Ledger {
                     slot.forget_incidents();
                 }
             }
-            self.fleet.joined(worker);
-        }
+        });
         self.index_slots(session);
-        self.forget_unreported_starts(session);
-        self.dirty.workers.insert(session);
+        self.unreported_starts.forget(session);
         self.forget_lost_grants(session);
         Reply::Registered { session, resumed: true, dropped }
     }

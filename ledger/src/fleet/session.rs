@@ -6,7 +6,6 @@
 use crate::batch::store_access::StoreAccess;
 use crate::fleet::worker::{SessionEnd, Slot, Worker};
 use crate::kernel::id::SessionId;
-use crate::kernel::visits::count_visit;
 use crate::machine::apply::Context;
 use crate::machine::command::slot_ref;
 use crate::machine::event::EventKind;
@@ -20,23 +19,19 @@ impl Ledger {
         }
         #[cfg(feature = "seeded-bugs")]
         self.return_done(session);
-        self.forget_unreported_starts(session);
+        self.unreported_starts.forget(session);
         self.unindex_slots(session);
         if let Some(worker) = self.workers.get(&session) {
-            self.reshaped.insert(worker.namespace.clone());
+            self.turn_changes.reshape(&worker.namespace);
         }
-        if let Some(worker) = self.workers.remove(&session) {
-            self.fleet.left(&worker);
-            self.dirty.mark_slots(session, worker.slots.len());
+        if let Some(worker) = self.workers.remove(session) {
             let name = (worker.namespace, worker.name);
-            self.worker_names.remove(&name);
             let kind = match end {
                 SessionEnd::Left => EventKind::WorkerDrained { session, name },
                 SessionEnd::Lost => EventKind::WorkerLost { session, name },
             };
             self.emit(ctx, kind);
         }
-        self.dirty.workers.insert(session);
     }
 
     /// How many workers are registered.
@@ -79,9 +74,6 @@ impl Ledger {
     pub(crate) fn slots(
         &self,
     ) -> impl Iterator<Item = (&Worker, crate::kernel::id::SlotRef, &Slot)> {
-        self.workers.values().flat_map(|w| {
-            let slots = w.slots.iter().enumerate().inspect(|_| count_visit());
-            slots.map(move |(i, slot)| (w, slot_ref(w.id, i), slot))
-        })
+        self.workers.slots()
     }
 }

@@ -20,24 +20,24 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    pub(crate) fn of<'a>(workers: impl Iterator<Item = &'a Worker>) -> Self {
+    pub(super) fn of<'a>(workers: impl Iterator<Item = &'a Worker>) -> Self {
         let mut fleet = Self::default();
         workers.for_each(|worker| fleet.joined(worker));
         fleet
     }
 
-    pub(crate) fn joined(&mut self, worker: &Worker) {
+    pub(super) fn joined(&mut self, worker: &Worker) {
         *self.in_state(&worker.state) += 1;
         self.slots += worker.slots.len();
     }
 
-    pub(crate) fn left(&mut self, worker: &Worker) {
+    pub(super) fn left(&mut self, worker: &Worker) {
         *self.in_state(&worker.state) -= 1;
         self.slots -= worker.slots.len();
     }
 
     /// A worker is in another state from now on.
-    pub(crate) fn moved(&mut self, worker: &mut Worker, state: WorkerState) {
+    pub(super) fn moved(&mut self, worker: &mut Worker, state: WorkerState) {
         *self.in_state(&worker.state) -= 1;
         worker.state = state;
         *self.in_state(&worker.state) += 1;

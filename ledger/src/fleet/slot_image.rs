@@ -7,12 +7,12 @@
 
 use crate::batch::slot_incidents::SlotIncident;
 use crate::fleet::worker::{Slot, Worker};
+use crate::fleet::workers::{DirtyWorkers, Workers};
 use crate::kernel::codec;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
 use crate::kernel::reply::GrantedRows;
-use crate::machine::image::{Dirty, ImageDelta, key};
+use crate::machine::image::{ImageDelta, key};
 use crate::machine::image_load::{LoadError, bad, number, read};
-use crate::machine::ledger::Ledger;
 use crate::machine::version_gate::SCHEDULING_VERSION;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -92,19 +92,11 @@ fn slot_record(slot: &Slot) -> Option<Vec<u8>> {
     record.iter().skip(1).any(|byte| *byte != 0).then_some(record)
 }
 
-impl Dirty {
-    /// Marks every slot of a worker with this many slots.
-    pub(crate) fn mark_slots(&mut self, session: SessionId, slots: usize) {
-        let slots = (0..slots).map(|slot| SlotRef { session, slot: SlotNo(slot as u16) });
-        self.slots.extend(slots);
-    }
-}
-
-impl Ledger {
-    pub(crate) fn drain_workers(&self, dirty: &mut Dirty, delta: &mut ImageDelta) {
-        let version = self.meta.version;
-        let slots = dirty.slots.take_image();
-        let mut workers = dirty.workers.take_image();
+impl Workers {
+    /// Takes the records that changed since the last call, in the layout of this cluster version.
+    pub(crate) fn drain(&mut self, version: u32, delta: &mut ImageDelta) {
+        let slots = self.dirty.slots.take_image();
+        let mut workers = self.dirty.workers.take_image();
         if version < SCHEDULING_VERSION {
             workers.extend(slots.iter().map(|slot| slot.session));
         } else {
@@ -113,19 +105,19 @@ impl Ledger {
             }
         }
         for id in workers {
-            let worker = self.workers.get(&id);
+            let worker = self.by_session.get(&id);
             delta.set(worker_key(id), worker.map(|worker| worker_record(worker, version)));
         }
     }
 
-    pub(crate) fn each_worker(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (id, worker) in &self.workers {
-            each(&worker_key(*id), &worker_record(worker, self.meta.version));
+    pub(crate) fn each_worker(&self, version: u32, each: &mut impl FnMut(&[u8], &[u8])) {
+        for (id, worker) in &self.by_session {
+            each(&worker_key(*id), &worker_record(worker, version));
         }
     }
 
-    pub(crate) fn each_slot(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        if self.meta.version < SCHEDULING_VERSION {
+    pub(crate) fn each_slot(&self, version: u32, each: &mut impl FnMut(&[u8], &[u8])) {
+        if version < SCHEDULING_VERSION {
             return;
         }
         for (_, at, slot) in self.slots() {
@@ -136,11 +128,23 @@ impl Ledger {
     }
 
     /// The version was raised: every worker has another layout from here on.
-    pub(crate) fn mark_workers(&mut self) {
-        for (id, worker) in &self.workers {
-            self.dirty.workers.insert(*id);
-            self.dirty.mark_slots(*id, worker.slots.len());
+    pub(crate) fn mark_all(&mut self) {
+        let all: Vec<_> = self.by_session.values().map(|w| (w.id, w.slots.len())).collect();
+        for (session, slots) in all {
+            self.mark(session);
+            self.mark_slots(session, slots);
         }
+    }
+
+    /// Forgets which records differ from the image, because there is no image yet.
+    pub(crate) fn forget_dirty(&mut self) {
+        self.dirty = DirtyWorkers::default();
+    }
+
+    /// Reads a record `W`.
+    pub(crate) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        self.by_session.insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);
+        Ok(())
     }
 
     /// Takes a record `Z`, which comes after its worker's.
@@ -148,7 +152,7 @@ impl Ledger {
         let session = SessionId(u64::from_be_bytes(number(record_key, 1)?));
         let slot = SlotNo(u16::from_be_bytes(number(record_key, 9)?));
         let record: SlotRecord<'_> = read(record_key, value)?;
-        let worker = self.workers.get_mut(&session).ok_or_else(|| bad(record_key))?;
+        let worker = self.by_session.get_mut(&session).ok_or_else(|| bad(record_key))?;
         let slot = worker.slots.get_mut(usize::from(slot.0)).ok_or_else(|| bad(record_key))?;
         *slot = Slot {
             held: record.held.into_owned(),

@@ -53,12 +53,11 @@ impl Ledger {
         grace_ms: u64,
     ) -> Result<Reply, Rejection> {
         let until = LedgerMs(self.meta.clock.0.saturating_add(grace_ms));
-        let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
+        let worker = self.workers.get(&session).ok_or(Rejection::SessionUnknown)?;
         if matches!(worker.state, WorkerState::Suspect { .. }) {
             return Ok(Reply::Ok);
         }
-        self.fleet.moved(worker, WorkerState::Suspect { until, grace_ms });
-        self.dirty.workers.insert(session);
+        self.workers.set_state(session, WorkerState::Suspect { until, grace_ms });
         self.emit(ctx, EventKind::WorkerSuspect { session });
         #[cfg(feature = "seeded-bugs")]
         self.return_done(session);

@@ -40,12 +40,11 @@ impl Operation for Unsuspect {
 
 impl Ledger {
     fn unsuspect(&mut self, ctx: &Context, session: SessionId) -> Result<Reply, Rejection> {
-        let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
+        let worker = self.workers.get(&session).ok_or(Rejection::SessionUnknown)?;
         if matches!(worker.state, WorkerState::Suspect { .. }) {
             let heard = worker.state_when_heard();
-            self.fleet.moved(worker, heard);
-            self.dirty.workers.insert(session);
-            self.forget_unreported_starts(session);
+            self.workers.set_state(session, heard);
+            self.unreported_starts.forget(session);
             self.emit(ctx, EventKind::WorkerBack { session });
             self.adopt_lapsed(ctx, session);
             self.forget_lost_grants(session);

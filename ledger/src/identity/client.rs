@@ -5,12 +5,13 @@
 //! stores' values in remembered answers are counted exactly and bounded: a single client is refused more, and across
 //! clients one session makes room (`remembered`).
 
+use crate::identity::client_image::DirtyClients;
 use crate::identity::remembered::RememberedValues;
 use crate::kernel::counts::Counts;
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
-use crate::machine::ledger::Ledger;
+use crate::machine::command::RequestId;
 use crate::machine::seeded::{Bug, seeded};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +34,7 @@ pub(crate) struct Client {
 
 impl Client {
     /// The remembered answer, or `None` if the request is new and may be executed.
-    pub(crate) fn recall(
+    fn recall(
         &mut self,
         seq: u64,
         ack_upto: u64,
@@ -70,7 +71,7 @@ impl Client {
     }
 
     /// Remembers the answer to a request.
-    pub(crate) fn remember(&mut self, seq: u64, reply: Reply) {
+    fn remember(&mut self, seq: u64, reply: Reply) {
         self.value_bytes += reply.value_bytes();
         if let Some(before) = self.replies.insert(seq, reply) {
             self.value_bytes -= before.value_bytes();
@@ -78,60 +79,132 @@ impl Client {
     }
 
     /// Bytes of stores' values in the replies, counted from scratch.
-    pub(crate) fn count_value_bytes(&self) -> u64 {
+    fn count_value_bytes(&self) -> u64 {
         self.replies.values().map(Reply::value_bytes).sum()
     }
 }
 
-impl Ledger {
+/// All client sessions, their indexes, and which of their records differ from the image.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clients {
+    pub(super) by_id: BTreeMap<SessionId, Client>,
+    /// The first session whose holder is named as cluster version 3 names it; 0 if all are.
+    pub(super) holders_from: SessionId,
+    // Derived.
+    /// How many sessions each holder has.
+    pub(super) holders: Counts,
+    /// Sessions by when they were last used.
+    pub(super) uses: BTreeSet<(LedgerMs, SessionId)>,
+    /// Stores' values in the remembered answers.
+    pub(super) remembered: RememberedValues,
+    pub(super) dirty: DirtyClients,
+}
+
+/// When a session that was last used then is forgotten.
+fn ends(used_at: LedgerMs) -> LedgerMs {
+    LedgerMs(used_at.0.saturating_add(limits::CLIENT_TTL_MS))
+}
+
+impl Clients {
+    /// Who opened a session, as `role/name`.
+    pub(crate) fn holder(&self, id: SessionId) -> Option<&str> {
+        self.by_id.get(&id).map(|client| client.holder.as_str())
+    }
+
+    /// Whether a session's holder is named as cluster version 3 names it.
+    pub(crate) fn names_holder(&self, id: SessionId) -> bool {
+        id >= self.holders_from
+    }
+
+    /// The holders of the sessions before this one are named otherwise than cluster version 3 names them.
+    pub(crate) fn separate(&mut self, first: SessionId) {
+        if !self.by_id.is_empty() {
+            self.holders_from = first;
+            self.dirty.holders_from = true;
+        }
+    }
+
+    /// Adds a session.
+    pub(super) fn add(&mut self, client: Client) {
+        self.holders.add(&client.holder);
+        self.uses.insert((client.used_at, client.id));
+        self.dirty.clients.insert(client.id);
+        self.by_id.insert(client.id, client);
+    }
+
     /// Removes a session that was last used then, with its answers.
-    pub(crate) fn forget_client(&mut self, used_at: LedgerMs, id: SessionId) {
-        self.client_uses.remove(&(used_at, id));
-        if let Some(client) = self.clients.remove(&id) {
+    pub(super) fn forget(&mut self, used_at: LedgerMs, id: SessionId) {
+        self.uses.remove(&(used_at, id));
+        if let Some(client) = self.by_id.remove(&id) {
             self.remembered.remove(&client);
             self.holders.remove(&client.holder);
         }
         self.dirty.clients.insert(id);
     }
 
-    /// Runs an action on a client's session, if it is known, and keeps the derived state up to date.
-    pub(crate) fn with_client<T>(
+    /// When the next session was unused for too long.
+    pub(crate) fn next_end(&self) -> Option<LedgerMs> {
+        self.uses.first().map(|(used_at, _)| ends(*used_at))
+    }
+
+    /// Forgets sessions that were unused for too long.
+    pub(crate) fn forget_unused(&mut self, now: LedgerMs) {
+        while let Some(&(used_at, id)) = self.uses.first().filter(|used| ends(used.0) <= now) {
+            self.forget(used_at, id);
+        }
+    }
+
+    /// The remembered answer to a request, or `None` if the request is new and may be executed.
+    pub(crate) fn recall(
         &mut self,
-        id: SessionId,
-        with: impl FnOnce(&mut Client) -> T,
-    ) -> Option<T> {
-        let client = self.clients.get_mut(&id)?;
+        request: RequestId,
+        now: LedgerMs,
+    ) -> Result<Option<Reply>, Rejection> {
+        let RequestId { session, seq, ack_upto } = request;
+        let recalled = self.with(session, |client| client.recall(seq, ack_upto, now));
+        recalled.unwrap_or(Err(Rejection::SessionUnknown))
+    }
+
+    /// Remembers the answer to a request. Values in it may need room that other sessions must make.
+    pub(crate) fn remember(&mut self, request: RequestId, reply: Reply, version: u32) {
+        self.make_room_for_values(request.session, reply.value_bytes(), version);
+        self.with(request.session, |client| client.remember(request.seq, reply));
+    }
+
+    /// Runs an action on a client's session, if it is known, and keeps the derived state up to date.
+    fn with<T>(&mut self, id: SessionId, with: impl FnOnce(&mut Client) -> T) -> Option<T> {
+        let client = self.by_id.get_mut(&id)?;
         self.dirty.clients.insert(id);
-        self.client_uses.remove(&(client.used_at, id));
+        self.uses.remove(&(client.used_at, id));
         self.remembered.remove(client);
         let done = with(client);
         self.remembered.add(client);
-        self.client_uses.insert((client.used_at, id));
+        self.uses.insert((client.used_at, id));
         Some(done)
     }
 
-    /// Rebuilds the state derived from the clients.
-    pub(crate) fn derive_clients(&mut self) {
-        self.holders = self.clients.values().map(|client| client.holder.as_str()).collect();
-        for client in self.clients.values_mut() {
+    /// Rebuilds what is derived.
+    pub(crate) fn derive(&mut self) {
+        self.holders = self.by_id.values().map(|client| client.holder.as_str()).collect();
+        for client in self.by_id.values_mut() {
             client.value_bytes = client.count_value_bytes();
             self.remembered.add(client);
-            self.client_uses.insert((client.used_at, client.id));
+            self.uses.insert((client.used_at, client.id));
         }
     }
 
     /// Checks the invariants of clients.
-    pub(crate) fn check_clients(&self) -> Result<(), String> {
-        let uses = self.clients.values().map(|c| (c.used_at, c.id)).collect::<BTreeSet<_>>();
-        if uses != self.client_uses {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let uses = self.by_id.values().map(|c| (c.used_at, c.id)).collect::<BTreeSet<_>>();
+        if uses != self.uses {
             return Err("the index of clients' last uses differs".into());
         }
-        let holders: Counts = self.clients.values().map(|client| client.holder.as_str()).collect();
+        let holders: Counts = self.by_id.values().map(|client| client.holder.as_str()).collect();
         if holders != self.holders {
             return Err("the counts of sessions by holder differ".into());
         }
         let mut remembered = RememberedValues::default();
-        for (id, client) in &self.clients {
+        for (id, client) in &self.by_id {
             let (counted, found) = (client.value_bytes, client.count_value_bytes());
             if counted != found {
                 return Err(format!("client {id} counts {counted} bytes of values, has {found}"));

@@ -6,14 +6,17 @@
 //!
 //! Absent on purpose: the list of members. Consensus has it, and the leader reports which members have left it.
 
+use crate::kernel::codec;
 use crate::kernel::id::CoordEpoch;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
-use crate::machine::event::EventKind;
+use crate::machine::event::{Emitter, EventKind};
+use crate::machine::image::ImageDelta;
+use crate::machine::image_load::{LoadError, read};
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
-use crate::machine::version_gate::came_with;
+use crate::machine::version_gate::{SCHEDULING_VERSION, came_with};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -204,55 +207,70 @@ impl Operation for MemberOp {
     }
 }
 
-impl Ledger {
-    pub(crate) fn member_op(&mut self, ctx: &Context, op: MemberOp) -> Result<Reply, Rejection> {
+/// The members as last reported, and whether their record differs from the image.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MemberReports {
+    latest: Members,
+    dirty: bool,
+}
+
+/// Below the tag of the meta record, which is that letter alone: no letter is left.
+pub(crate) const MEMBERS_KEY: &[u8] = b"Mm";
+
+impl MemberReports {
+    fn execute(
+        &mut self,
+        op: MemberOp,
+        epoch: CoordEpoch,
+        out: &mut Emitter,
+    ) -> Result<Reply, Rejection> {
         match op {
-            MemberOp::Leads { name, cause } => self.member_leads(ctx, name, cause)?,
+            MemberOp::Leads { name, cause } => self.leads(out, epoch, name, cause)?,
             MemberOp::Started { id, name, started_ms } => {
-                self.member_started(ctx, id, (name, started_ms))?;
+                self.started(out, id, (name, started_ms))?;
             }
             MemberOp::Stopped { id, started_ms } => {
-                self.member_turned(ctx, (id, started_ms), MemberState::Stopped);
+                self.turned(out, (id, started_ms), MemberState::Stopped);
             }
             MemberOp::Unreachable { id, started_ms } => {
-                self.member_turned(ctx, (id, started_ms), MemberState::Unreachable);
+                self.turned(out, (id, started_ms), MemberState::Unreachable);
             }
             MemberOp::Reachable { id, started_ms } => {
-                self.member_turned(ctx, (id, started_ms), MemberState::Running);
+                self.turned(out, (id, started_ms), MemberState::Running);
             }
             MemberOp::Removed { id } => {
-                self.dirty.members |= self.members.seen.remove(&id).is_some();
+                self.dirty |= self.latest.seen.remove(&id).is_some();
             }
         }
         Ok(Reply::Ok)
     }
 
-    fn member_leads(
+    fn leads(
         &mut self,
-        ctx: &Context,
+        out: &mut Emitter,
+        epoch: CoordEpoch,
         leader: String,
         cause: LeaderCause,
     ) -> Result<(), Rejection> {
         check_name(&leader)?;
-        let epoch = self.meta.epoch;
-        if self.members.epoch == epoch {
+        if self.latest.epoch == epoch {
             return Ok(());
         }
-        self.members.epoch = epoch;
-        let former = std::mem::replace(&mut self.members.leader, leader.clone());
-        self.dirty.members = true;
-        self.emit(ctx, EventKind::LeaderChanged { epoch, leader, former, cause });
+        self.latest.epoch = epoch;
+        let former = std::mem::replace(&mut self.latest.leader, leader.clone());
+        self.dirty = true;
+        out.emit(EventKind::LeaderChanged { epoch, leader, former, cause });
         Ok(())
     }
 
-    fn member_started(
+    fn started(
         &mut self,
-        ctx: &Context,
+        out: &mut Emitter,
         id: u64,
         (name, started_ms): (String, u64),
     ) -> Result<(), Rejection> {
         check_name(&name)?;
-        let seen = &mut self.members.seen;
+        let seen = &mut self.latest.seen;
         let cause = match seen.get(&id) {
             Some(known) if known.started_ms == started_ms => return Ok(()),
             Some(known) if known.state == MemberState::Stopped => "after_stop",
@@ -265,14 +283,14 @@ impl Ledger {
         };
         let member = name.clone();
         seen.insert(id, SeenMember { name, started_ms, state: MemberState::Running });
-        self.dirty.members = true;
-        self.emit(ctx, EventKind::MemberChanged { member, to: "started", cause });
+        self.dirty = true;
+        out.emit(EventKind::MemberChanged { member, to: "started", cause });
         Ok(())
     }
 
     /// Changes the state of the process with that start time. A stopped process stays stopped.
-    fn member_turned(&mut self, ctx: &Context, (id, started_ms): (u64, u64), to: MemberState) {
-        let Some(member) = self.members.seen.get_mut(&id) else { return };
+    fn turned(&mut self, out: &mut Emitter, (id, started_ms): (u64, u64), to: MemberState) {
+        let Some(member) = self.latest.seen.get_mut(&id) else { return };
         let (to_text, turns) = match to {
             MemberState::Running => ("reachable", member.state == MemberState::Unreachable),
             MemberState::Unreachable => ("unreachable", member.state == MemberState::Running),
@@ -283,24 +301,49 @@ impl Ledger {
         }
         member.state = to;
         let member = member.name.clone();
-        self.dirty.members = true;
-        self.emit(ctx, EventKind::MemberChanged { member, to: to_text, cause: "" });
+        self.dirty = true;
+        out.emit(EventKind::MemberChanged { member, to: to_text, cause: "" });
+    }
+
+    /// Takes the record, if it changed since the last call.
+    pub(crate) fn drain(&mut self, delta: &mut ImageDelta) {
+        if std::mem::take(&mut self.dirty) {
+            delta.set(MEMBERS_KEY.to_vec(), self.record());
+        }
+    }
+
+    /// `None` while no member was reported: members with an earlier build have no such record.
+    pub(crate) fn record(&self) -> Option<Vec<u8>> {
+        (self.latest != Members::default()).then(|| codec::encode(&self.latest))
+    }
+
+    /// Reads the record.
+    pub(crate) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        self.latest = read(key, value)?;
+        Ok(())
+    }
+
+    /// Checks the invariants of the reports.
+    pub(crate) fn check(&self, version: u32) -> Result<(), String> {
+        let Members { seen, .. } = &self.latest;
+        if seen.len() > limits::MEMBERS_SEEN_MAX {
+            return Err(format!("{} members were seen", seen.len()));
+        }
+        match version < SCHEDULING_VERSION && self.latest != Members::default() {
+            true => Err("the cluster's version knows no reports of members".into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Ledger {
+    fn member_op(&mut self, ctx: &Context, op: MemberOp) -> Result<Reply, Rejection> {
+        let out = &mut Emitter::new(ctx, &mut self.events);
+        self.members.execute(op, self.meta.epoch, out)
     }
 
     /// The members as their leaders have reported them.
     pub fn members(&self) -> &Members {
-        &self.members
-    }
-
-    pub(crate) fn check_members(&self) -> Result<(), String> {
-        let Members { seen, .. } = &self.members;
-        if seen.len() > limits::MEMBERS_SEEN_MAX {
-            return Err(format!("{} members were seen", seen.len()));
-        }
-        let low = self.meta.version < crate::machine::version_gate::SCHEDULING_VERSION;
-        match low && self.members != Members::default() {
-            true => Err("the cluster's version knows no reports of members".into()),
-            false => Ok(()),
-        }
+        &self.members.latest
     }
 }

@@ -49,12 +49,11 @@ impl Ledger {
         if name.len() > limits::NAME_BYTES_MAX || holder.len() > limits::HOLDER_BYTES_MAX {
             return Err(Rejection::Invalid("the client's name is too long".into()));
         }
-        if let Some((used_at, id)) = self.to_forget() {
-            self.forget_client(used_at, id);
+        if let Some((used_at, id)) = self.clients.to_forget(self.meta.version) {
+            self.clients.forget(used_at, id);
         }
-        self.holders.add(&holder);
         let session = ctx.session();
-        let client = Client {
+        self.clients.add(Client {
             id: session,
             name,
             used_at: self.meta.clock,
@@ -62,10 +61,7 @@ impl Ledger {
             replies: Default::default(),
             holder,
             value_bytes: 0,
-        };
-        self.client_uses.insert((client.used_at, session));
-        self.clients.insert(session, client);
-        self.dirty.clients.insert(session);
+        });
         Ok(Reply::ClientOpened { session })
     }
 }

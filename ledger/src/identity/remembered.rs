@@ -4,10 +4,9 @@
 //! than its own holder, counting the bytes that need the room. So one identity that fills the memory ends its own
 //! sessions first.
 
-use crate::identity::client::Client;
+use crate::identity::client::{Client, Clients};
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;
-use crate::machine::ledger::Ledger;
 use crate::machine::version_gate::SCHEDULING_VERSION;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,21 +53,26 @@ impl RememberedValues {
     }
 }
 
-impl Ledger {
+impl Clients {
     /// Makes room for this many bytes of values in an answer to this client. Its own session never makes room;
     /// [`limits::CLIENT_REPLIES_BYTES_MAX`] bounds that one.
-    pub(crate) fn make_room_for_values(&mut self, of: SessionId, bytes: u64) {
+    pub(super) fn make_room_for_values(&mut self, of: SessionId, bytes: u64, version: u32) {
         while bytes > 0 && self.remembered.bytes + bytes > limits::REPLIES_BYTES_MAX {
-            let Some((used_at, id)) = self.to_forget_for_values(of, bytes) else { return };
-            self.forget_client(used_at, id);
+            let Some((used_at, id)) = self.to_forget_for_values(of, bytes, version) else { return };
+            self.forget(used_at, id);
         }
     }
 
     /// The longest-unused session, except this one, of the holder with the most bytes; if several, the oldest. Before
     /// version 3, of all holders.
-    fn to_forget_for_values(&self, of: SessionId, bytes: u64) -> Option<(LedgerMs, SessionId)> {
-        let asking = self.clients.get(&of).map(|client| client.holder.as_str());
-        let by_holder = self.meta.version >= SCHEDULING_VERSION;
+    fn to_forget_for_values(
+        &self,
+        of: SessionId,
+        bytes: u64,
+        version: u32,
+    ) -> Option<(LedgerMs, SessionId)> {
+        let asking = self.holder(of);
+        let by_holder = version >= SCHEDULING_VERSION;
         let candidates = self.remembered.holders.iter().filter_map(|(holder, of_holder)| {
             let first = of_holder.uses.iter().copied().find(|&(_, id)| id != of)?;
             let more = if asking == Some(holder.as_str()) { bytes } else { 0 };

@@ -7,14 +7,17 @@
 //!
 //! Absent on purpose: certificates. Each member checks the certificates of its callers against this list.
 
+use crate::kernel::codec;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
+use crate::machine::image::{ImageDelta, key};
+use crate::machine::image_load::{LoadError, bad, read};
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::machine::version_gate::came_with;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The certificates that a revocation covers.
@@ -114,16 +117,20 @@ impl Operation for RevocationOp {
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
-        ledger.revocation_op(ctx, self)
+        ledger.revocations.execute(self, ctx.wall_ms)
     }
 }
 
-impl Ledger {
-    pub(crate) fn revocation_op(
-        &mut self,
-        ctx: &Context,
-        op: RevocationOp,
-    ) -> Result<Reply, Rejection> {
+/// The list, and which of its records differ from the image.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Revocations {
+    /// Shared with readers that keep it: its address tells them whether it has changed.
+    list: Arc<BTreeMap<Revoked, Revocation>>,
+    dirty: BTreeSet<Revoked>,
+}
+
+impl Revocations {
+    fn execute(&mut self, op: RevocationOp, wall_ms: u64) -> Result<Reply, Rejection> {
         match op {
             RevocationOp::Revoke { whose, issued_before_s, reason, by } => {
                 self.check_author(by)?;
@@ -136,16 +143,16 @@ impl Ledger {
                     let max = limits::TEXT_BYTES_MAX;
                     return Err(Rejection::Invalid(format!("a reason has at most {max} bytes")));
                 }
-                let made = Revocation { issued_before_s, reason, made_wall_ms: ctx.wall_ms };
+                let made = Revocation { issued_before_s, reason, made_wall_ms: wall_ms };
                 self.revoke(whose, made)
             }
             RevocationOp::Withdraw { whose, by } => {
                 self.check_author(by)?;
-                if !self.revocations.contains_key(&whose) {
+                if !self.list.contains_key(&whose) {
                     return Err(Rejection::RevocationUnknown(whose.to_string()));
                 }
-                Arc::make_mut(&mut self.revocations).remove(&whose);
-                self.dirty.revocations.insert(whose);
+                Arc::make_mut(&mut self.list).remove(&whose);
+                self.dirty.insert(whose);
                 Ok(Reply::Ok)
             }
         }
@@ -156,7 +163,7 @@ impl Ledger {
     fn check_author(&self, by: Option<RevocationAuthor>) -> Result<(), Rejection> {
         let Some(RevocationAuthor { identity, not_before_s }) = by else { return Ok(()) };
         let covers = |whose: &Revoked| {
-            self.revocations.get(whose).is_some_and(|revocation| not_before_s < revocation.end_s())
+            self.list.get(whose).is_some_and(|revocation| not_before_s < revocation.end_s())
         };
         let own = Revoked::Identity(identity);
         match covers(&Revoked::Everyone) || covers(&own) {
@@ -166,34 +173,74 @@ impl Ledger {
     }
 
     fn revoke(&mut self, whose: Revoked, made: Revocation) -> Result<Reply, Rejection> {
-        match self.revocations.get(&whose) {
+        match self.list.get(&whose) {
             Some(known) if known.issued_before_s == made.issued_before_s => return Ok(Reply::Ok),
             Some(known) if known.end_s() > made.end_s() => {
                 return Err(Rejection::RevocationWider(whose.to_string()));
             }
             Some(_) => {}
-            None if self.revocations.len() >= limits::REVOCATIONS_MAX => {
+            None if self.list.len() >= limits::REVOCATIONS_MAX => {
                 let max = limits::REVOCATIONS_MAX as u64;
                 return Err(Rejection::Limit { what: "revocations".into(), max });
             }
             None => {}
         }
-        Arc::make_mut(&mut self.revocations).insert(whose.clone(), made);
-        self.dirty.revocations.insert(whose);
+        Arc::make_mut(&mut self.list).insert(whose.clone(), made);
+        self.dirty.insert(whose);
         Ok(Reply::Ok)
     }
 
-    /// Every revocation: that of everyone first, then by identity. It is a new value after each change, and the same
-    /// one as long as nothing changes.
-    pub fn revocations(&self) -> &Arc<BTreeMap<Revoked, Revocation>> {
-        &self.revocations
+    /// Takes the records that changed since the last call.
+    pub(crate) fn drain(&mut self, delta: &mut ImageDelta) {
+        for whose in std::mem::take(&mut self.dirty) {
+            delta.set(revocation_key(&whose), self.list.get(&whose).map(codec::encode));
+        }
     }
 
-    pub(crate) fn check_revocations(&self) -> Result<(), String> {
-        match self.revocations.len() {
+    /// Forgets which records differ from the image, because there is no image yet.
+    pub(crate) fn forget_dirty(&mut self) {
+        self.dirty.clear();
+    }
+
+    pub(crate) fn each_revocation(&self, each: &mut impl FnMut(&[u8], &[u8])) {
+        for (whose, revocation) in self.list.iter() {
+            each(&revocation_key(whose), &codec::encode(revocation));
+        }
+    }
+
+    /// Reads a revocation's record.
+    pub(crate) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        let identity = std::str::from_utf8(&key[2..]).map_err(|_| bad(key))?;
+        let whose = match identity {
+            "" => Revoked::Everyone,
+            identity => Revoked::Identity(identity.into()),
+        };
+        Arc::make_mut(&mut self.list).insert(whose, read(key, value)?);
+        Ok(())
+    }
+
+    /// Checks the invariants of revocations.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self.list.len() {
             many if many > limits::REVOCATIONS_MAX => Err(format!("{many} revocations")),
             _ => Ok(()),
         }
+    }
+}
+
+/// Uses the tag of join tokens with a zero byte, which token names do not contain: no letter is left.
+fn revocation_key(whose: &Revoked) -> Vec<u8> {
+    match whose {
+        Revoked::Everyone => key(b'E', &[&[0]]),
+        Revoked::Identity(identity) => key(b'E', &[&[0], identity.as_bytes()]),
+    }
+}
+
+impl Ledger {
+    /// Every revocation: that of everyone first, then by identity. It is a new value after each change, and the same
+    /// one as long as nothing changes.
+    pub fn revocations(&self) -> &Arc<BTreeMap<Revoked, Revocation>> {
+        &self.revocations.list
     }
 }
 

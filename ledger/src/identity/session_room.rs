@@ -6,6 +6,7 @@
 //! Absent: whether a new session may be opened at all while the sessions that would be forgotten are in use; the
 //! leader decides that before it proposes one ([`Ledger::makes_room_of`]).
 
+use crate::identity::client::Clients;
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;
 use crate::machine::ledger::Ledger;
@@ -24,24 +25,26 @@ impl Ledger {
     /// The session that would make room for a new one; `None` while there is room. Takes time in proportion to the
     /// sessions.
     pub fn makes_room_of(&self) -> Option<MakesRoom<'_>> {
-        let (used_at, id) = self.to_forget()?;
-        let holder = &self.clients.get(&id)?.holder;
+        let (used_at, id) = self.clients.to_forget(self.meta.version)?;
+        let holder = self.clients.holder(id)?;
         Some(MakesRoom { holder, unused_ms: self.meta.clock.0.saturating_sub(used_at.0) })
     }
+}
 
+impl Clients {
     /// The session that makes room: the longest-unused session of the holders with the most sessions; if several, the
     /// oldest. Before version 3, it is chosen from all sessions.
-    pub(crate) fn to_forget(&self) -> Option<(LedgerMs, SessionId)> {
-        if self.clients.len() < limits::CLIENTS_MAX {
+    pub(super) fn to_forget(&self, version: u32) -> Option<(LedgerMs, SessionId)> {
+        if self.by_id.len() < limits::CLIENTS_MAX {
             return None;
         }
-        if self.meta.version < SCHEDULING_VERSION {
-            return self.client_uses.first().copied();
+        if version < SCHEDULING_VERSION {
+            return self.uses.first().copied();
         }
         let most = self.holders.most();
         let is_theirs = |id: &SessionId| {
-            self.clients.get(id).is_some_and(|c| self.holders.get(&c.holder) == most)
+            self.by_id.get(id).is_some_and(|c| self.holders.get(&c.holder) == most)
         };
-        self.client_uses.iter().copied().find(|(_, id)| is_theirs(id))
+        self.uses.iter().copied().find(|(_, id)| is_theirs(id))
     }
 }

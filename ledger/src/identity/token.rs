@@ -8,10 +8,14 @@
 //! cluster has none; otherwise a revoked one would be valid again.
 
 use crate::batch::spec::{check_labels, check_name};
+use crate::kernel::codec;
+use crate::kernel::due::Due;
 use crate::kernel::id::LedgerMs;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
+use crate::machine::image::{ImageDelta, key};
+use crate::machine::image_load::{LoadError, bad, read};
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::machine::version_gate::came_with;
@@ -93,11 +97,11 @@ impl TokenUse {
 
 /// One token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Token {
-    pub(crate) secret_hash: [u8; 32],
-    pub(crate) spec: TokenSpec,
-    pub(crate) ends_at: LedgerMs,
-    pub(crate) uses: BTreeSet<[u8; 16]>,
+struct Token {
+    secret_hash: [u8; 32],
+    spec: TokenSpec,
+    ends_at: LedgerMs,
+    uses: BTreeSet<[u8; 16]>,
 }
 
 /// A token at a glance.
@@ -184,64 +188,67 @@ impl Operation for TokenOp {
     }
 }
 
-impl Ledger {
-    pub(crate) fn token_op(&mut self, op: TokenOp) -> Result<Reply, Rejection> {
-        match op {
-            TokenOp::Create { name, secret_hash, spec } => {
-                self.create_token(name, secret_hash, spec)
-            }
-            TokenOp::Revoke { name } => match self.tokens.remove(&name) {
-                Some(_) => {
-                    self.dirty.tokens.insert(name);
-                    Ok(Reply::Ok)
-                }
-                None => Err(Rejection::TokenUnknown(name)),
-            },
-            TokenOp::Spend(used) => {
-                self.check_use(&used)?;
-                let id = used.id();
-                if self.tokens.get_mut(&used.token).is_some_and(|token| token.uses.insert(id)) {
-                    self.dirty.tokens.insert(used.token);
-                }
-                Ok(Reply::Ok)
-            }
-        }
-    }
+/// All tokens, when they expire, and which of their records differ from the image.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tokens {
+    by_name: BTreeMap<String, Token>,
+    /// Derived: when they expire.
+    ends: Due<String>,
+    dirty: BTreeSet<String>,
+}
 
-    fn create_token(
+impl Tokens {
+    fn create(
         &mut self,
         name: String,
         secret_hash: [u8; 32],
         spec: TokenSpec,
+        now: LedgerMs,
     ) -> Result<Reply, Rejection> {
         check_name("token's", &name)?;
         spec.check()?;
-        if let Some(known) = self.tokens.get(&name) {
+        if let Some(known) = self.by_name.get(&name) {
             let same = known.secret_hash == secret_hash && known.spec == spec;
             return if same { Ok(Reply::Ok) } else { Err(Rejection::TokenConflict(name)) };
         }
-        if self.tokens.len() >= limits::TOKENS_MAX {
+        if self.by_name.len() >= limits::TOKENS_MAX {
             let max = limits::TOKENS_MAX as u64;
             return Err(Rejection::Limit { what: "join tokens".into(), max });
         }
-        let ends_at = LedgerMs(self.meta.clock.0.saturating_add(spec.ttl_ms));
+        let ends_at = LedgerMs(now.0.saturating_add(spec.ttl_ms));
         let token = Token { secret_hash, spec, ends_at, uses: BTreeSet::new() };
-        self.tokens.insert(name.clone(), token);
-        self.dirty.tokens.insert(name);
+        self.ends.set(&name, Some(ends_at));
+        self.by_name.insert(name.clone(), token);
+        self.dirty.insert(name);
         Ok(Reply::Ok)
     }
 
-    /// Checks whether a token can be used, as far as known before the use is in the log. A repeat is allowed.
-    ///
-    /// # Errors
-    /// [`Rejection::TokenRefused`], or [`Rejection::WorkerNameTaken`] if another worker is registered under the name.
-    pub fn check_use(&self, used: &TokenUse) -> Result<(), Rejection> {
-        let token = self.tokens.get(&used.token).filter(|t| t.secret_hash == used.secret_hash);
+    /// Removes a token; false if there is none.
+    fn remove(&mut self, name: String) -> bool {
+        let known = self.by_name.remove(&name).is_some();
+        if known {
+            self.ends.set(&name, None);
+            self.dirty.insert(name);
+        }
+        known
+    }
+
+    /// Counts a use, unless it is a repeat.
+    fn count_use(&mut self, used: TokenUse) {
+        let id = used.id();
+        if self.by_name.get_mut(&used.token).is_some_and(|token| token.uses.insert(id)) {
+            self.dirty.insert(used.token);
+        }
+    }
+
+    /// The spec of the token of a new use, or `None` if the use is a repeat.
+    fn check_use(&self, used: &TokenUse, now: LedgerMs) -> Result<Option<&TokenSpec>, Rejection> {
+        let token = self.by_name.get(&used.token).filter(|t| t.secret_hash == used.secret_hash);
         let Some(token) = token else {
             // A caller without the secret must not learn whether the token exists.
             return Err(refused("there is no such token, or its secret is another one"));
         };
-        if token.ends_at <= self.meta.clock {
+        if token.ends_at <= now {
             return Err(refused("the token has expired"));
         }
         check_name("holder's", &used.holder)?;
@@ -249,12 +256,105 @@ impl Ledger {
             return Err(refused("the token is for another name"));
         }
         if token.uses.contains(&used.id()) {
-            return Ok(());
+            return Ok(None);
         }
         if token.uses.len() >= token.spec.uses_max as usize {
             return Err(refused("the token was used as often as it may be"));
         }
-        self.check_name_is_free(&token.spec, &used.holder)
+        Ok(Some(&token.spec))
+    }
+
+    /// When the next token expires.
+    pub(crate) fn next_end(&self) -> Option<LedgerMs> {
+        self.ends.first()
+    }
+
+    /// Removes expired tokens.
+    pub(crate) fn forget_expired(&mut self, now: LedgerMs) {
+        for name in self.ends.by(now) {
+            self.remove(name);
+        }
+    }
+
+    /// Takes the records that changed since the last call.
+    pub(crate) fn drain(&mut self, delta: &mut ImageDelta) {
+        for name in std::mem::take(&mut self.dirty) {
+            let token = self.by_name.get(&name).map(codec::encode);
+            delta.set(token_key(&name), token);
+        }
+    }
+
+    pub(crate) fn each_token(&self, each: &mut impl FnMut(&[u8], &[u8])) {
+        for (name, token) in &self.by_name {
+            each(&token_key(name), &codec::encode(token));
+        }
+    }
+
+    /// Reads a token's record.
+    pub(crate) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;
+        self.by_name.insert(name.into(), read(key, value)?);
+        Ok(())
+    }
+
+    /// Rebuilds what is derived.
+    pub(crate) fn derive(&mut self) {
+        for (name, token) in &self.by_name {
+            self.ends.set(name, Some(token.ends_at));
+        }
+    }
+
+    /// Checks the invariants of tokens.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.by_name.len() > limits::TOKENS_MAX {
+            return Err(format!("{} join tokens", self.by_name.len()));
+        }
+        let mut ends = Due::default();
+        for (name, token) in &self.by_name {
+            ends.set(name, Some(token.ends_at));
+            if token.uses.len() > token.spec.uses_max as usize {
+                return Err(format!("token {name} was used {} times", token.uses.len()));
+            }
+        }
+        match ends == self.ends {
+            true => Ok(()),
+            false => Err(format!("tokens expire at {ends:?}, not {:?}", self.ends)),
+        }
+    }
+}
+
+/// The key of a token's record in the image.
+fn token_key(name: &str) -> Vec<u8> {
+    key(b'E', &[name.as_bytes()])
+}
+
+impl Ledger {
+    fn token_op(&mut self, op: TokenOp) -> Result<Reply, Rejection> {
+        match op {
+            TokenOp::Create { name, secret_hash, spec } => {
+                self.tokens.create(name, secret_hash, spec, self.meta.clock)
+            }
+            TokenOp::Revoke { name } => match self.tokens.remove(name.clone()) {
+                true => Ok(Reply::Ok),
+                false => Err(Rejection::TokenUnknown(name)),
+            },
+            TokenOp::Spend(used) => {
+                self.check_use(&used)?;
+                self.tokens.count_use(used);
+                Ok(Reply::Ok)
+            }
+        }
+    }
+
+    /// Checks whether a token can be used, as far as known before the use is in the log. A repeat is allowed.
+    ///
+    /// # Errors
+    /// [`Rejection::TokenRefused`], or [`Rejection::WorkerNameTaken`] if another worker is registered under the name.
+    pub fn check_use(&self, used: &TokenUse) -> Result<(), Rejection> {
+        match self.tokens.check_use(used, self.meta.clock)? {
+            Some(spec) => self.check_name_is_free(spec, &used.holder),
+            None => Ok(()),
+        }
     }
 
     /// Refuses a worker's name that a session has, because the session and its leases go with the name.
@@ -274,33 +374,14 @@ impl Ledger {
         }
     }
 
-    /// Removes expired tokens.
-    pub(crate) fn forget_tokens(&mut self) {
-        for name in self.deadlines.tokens.by(self.meta.clock) {
-            self.tokens.remove(&name);
-            self.dirty.tokens.insert(name);
-        }
-    }
-
-    pub(crate) fn check_tokens(&self) -> Result<(), String> {
-        if self.tokens.len() > limits::TOKENS_MAX {
-            return Err(format!("{} join tokens", self.tokens.len()));
-        }
-        let over = |token: &Token| token.uses.len() > token.spec.uses_max as usize;
-        match self.tokens.iter().find(|(_, token)| over(token)) {
-            Some((name, token)) => Err(format!("token {name} was used {} times", token.uses.len())),
-            None => Ok(()),
-        }
-    }
-
     /// One token.
     pub fn token_view(&self, name: &str) -> Option<TokenView> {
-        self.tokens.get(name).map(|token| self.view_token(name, token))
+        self.tokens.by_name.get(name).map(|token| self.view_token(name, token))
     }
 
     /// Every token that has not expired, by name.
     pub fn token_views(&self) -> Vec<TokenView> {
-        let views = self.tokens.iter().map(|(name, token)| self.view_token(name, token));
+        let views = self.tokens.by_name.iter().map(|(name, token)| self.view_token(name, token));
         views.filter(|view| view.left_ms > 0).collect()
     }
 

@@ -3,7 +3,8 @@
 //! *Invariant:* the times are those of the records after each command (`settle.rs`). So finding the next deadline
 //! reads only the first entries, and the cost of a `Tick` depends on what is due, not on what exists. An earlier step
 //! of a `Tick` may have changed the record of an entry, so each step reads the record before it acts.
-//! Absent: what has an order of its own elsewhere: waiting rows, stores and jobs.
+//! Absent: what has an order of its own elsewhere: waiting rows, and what the domains
+//! of identity and training own.
 
 use crate::kernel::id::{LedgerMs, RunNo, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,15 +65,13 @@ pub(crate) struct Deadlines {
     pub(crate) attempts: Due<RunNo>,
     /// When sessions end.
     pub(crate) sessions: Due<SessionId>,
-    /// When join tokens expire.
-    pub(crate) tokens: Due<String>,
 }
 
 impl Deadlines {
     /// The earliest of all.
     pub(crate) fn first(&self) -> Option<LedgerMs> {
         let of_runs = [self.runs.first(), self.exclusions.first(), self.attempts.first()];
-        of_runs.into_iter().chain([self.sessions.first(), self.tokens.first()]).flatten().min()
+        of_runs.into_iter().chain([self.sessions.first()]).flatten().min()
     }
 }
 

@@ -3,12 +3,11 @@
 //! *Invariant:* a rejected operation changed nothing. An operation depends on the other operations of its command
 //! only through their effect on the state.
 
-use crate::identity::client::Client;
 use crate::kernel::codec;
 use crate::kernel::id::{Attempt, CoordEpoch, RunNo, SessionId};
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
-use crate::machine::command::{Body, Command, Op, OpKind, RequestId};
+use crate::machine::command::{Body, Command, Op, OpKind};
 use crate::machine::event::EventKind;
 use crate::machine::ledger::{EntryId, Ledger, UnknownCommand};
 use crate::machine::seeded::{Bug, seeded};
@@ -162,25 +161,15 @@ impl Ledger {
         let Some(request) = op.request else {
             return self.run_kind(ctx, op.kind).unwrap_or_else(Reply::Rejected);
         };
-        match self.recall(request) {
+        match self.clients.recall(request, self.meta.clock) {
             Err(why) => Reply::Rejected(why),
             Ok(Some(reply)) => reply,
             Ok(None) => {
                 let reply = self.run_kind(ctx, op.kind).unwrap_or_else(Reply::Rejected);
-                let remembered = reply.clone();
-                self.make_room_for_values(request.session, remembered.value_bytes());
-                self.with_client(request.session, |client| {
-                    client.remember(request.seq, remembered);
-                });
+                self.clients.remember(request, reply.clone(), self.meta.version);
                 reply
             }
         }
-    }
-
-    fn recall(&mut self, request: RequestId) -> Result<Option<Reply>, Rejection> {
-        let now = self.meta.clock;
-        let recall = |client: &mut Client| client.recall(request.seq, request.ack_upto, now);
-        self.with_client(request.session, recall).unwrap_or(Err(Rejection::SessionUnknown))
     }
 
     fn run_kind(&mut self, ctx: &mut Context, kind: OpKind) -> Result<Reply, Rejection> {

@@ -5,16 +5,16 @@
 //! anything on its own.
 
 use crate::batch::run::Run;
-use crate::fleet::worker::{SessionEnd, WorkerState};
+use crate::fleet::worker::SessionEnd;
 use crate::kernel::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId};
 use crate::kernel::limits;
 use crate::kernel::reply::Reply;
 use crate::kernel::rows::Rows;
 use crate::kernel::visits::count_visit;
 use crate::machine::apply::Context;
+use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
 use crate::machine::version_gate::SCHEDULING_VERSION;
-use crate::training::store;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one `Tick` may still do of the work that grows with the number of workers lost at once. It bounds how long a
@@ -48,13 +48,8 @@ impl Ledger {
     pub(crate) fn open_epoch(&mut self, epoch: CoordEpoch) -> Reply {
         self.meta.epoch = epoch;
         let now = self.meta.clock;
-        for worker in self.workers.values_mut() {
-            if let WorkerState::Suspect { until, grace_ms } = &mut worker.state {
-                *until = LedgerMs(now.0.saturating_add(*grace_ms));
-                self.dirty.workers.insert(worker.id);
-            }
-        }
-        self.listen_to_trainers_anew();
+        self.workers.listen_anew(now);
+        self.trainings.listen_anew(now);
         Reply::EpochOpened { at: now }
     }
 
@@ -64,10 +59,10 @@ impl Ledger {
         let rows = self.waiting.first().map(|w| w.0);
         let incidents = self.incident_ends.first().map(|end| end.0);
         let cordons = self.cordon_ends.first().map(|end| end.0);
-        let clients = self.client_uses.first().map(|c| client_ends(c.0));
-        let stores = self.store_uses.first().map(|u| store::store_ends(u.0));
-        let jobs = self.job_times.first().map(|due| due.0);
-        let trainers = self.trainer_ends.first().map(|t| t.0);
+        let clients = self.clients.next_end();
+        let stores = self.stores.next_end();
+        let jobs = self.jobs.next_time();
+        let trainers = self.trainings.next_end();
         rows.into_iter()
             .chain(incidents)
             .chain(cordons)
@@ -75,6 +70,7 @@ impl Ledger {
             .chain(stores)
             .chain(jobs)
             .chain(trainers)
+            .chain(self.tokens.next_end())
             .chain(self.deadlines.first())
             .min()
     }
@@ -89,11 +85,12 @@ impl Ledger {
         self.end_failure_cordons(ctx);
         self.end_sessions(ctx, &mut budget);
         self.end_attempts(ctx, &mut budget);
-        self.forget_clients();
-        self.forget_stores();
+        self.clients.forget_unused(self.meta.clock);
+        self.stores.forget_unused(self.meta.clock);
         self.tick_jobs(ctx);
-        self.end_trainers(ctx);
-        self.forget_tokens();
+        let out = &mut Emitter::new(ctx, &mut self.events);
+        self.trainings.lose_silent(self.meta.clock, out);
+        self.tokens.forget_expired(self.meta.clock);
     }
 
     fn end_waits(&mut self, budget: &mut Budget) {
@@ -179,15 +176,6 @@ impl Ledger {
             }
         }
     }
-
-    fn forget_clients(&mut self) {
-        let now = self.meta.clock;
-        while let Some(&(used_at, id)) =
-            self.client_uses.first().filter(|c| client_ends(c.0) <= now)
-        {
-            self.forget_client(used_at, id);
-        }
-    }
 }
 
 impl Run {
@@ -210,9 +198,4 @@ impl Run {
 /// the row's start. A row still held this long after its grant waits in a queue, or its worker has lost track of it.
 fn lease_ends(granted_at: LedgerMs, attempt_timeout_ms: u64) -> LedgerMs {
     LedgerMs(granted_at.0.saturating_add(attempt_timeout_ms.saturating_mul(2)))
-}
-
-/// When a client session that was last used then is forgotten.
-fn client_ends(used_at: LedgerMs) -> LedgerMs {
-    LedgerMs(used_at.0.saturating_add(limits::CLIENT_TTL_MS))
 }

@@ -214,15 +214,32 @@ pub enum EventKind {
     },
 }
 
-impl Ledger {
+/// Where a domain emits the events of an operation.
+pub(crate) struct Emitter<'a> {
+    pub(crate) ctx: &'a Context,
+    events: &'a mut Vec<Event>,
+}
+
+impl<'a> Emitter<'a> {
+    pub(crate) fn new(ctx: &'a Context, events: &'a mut Vec<Event>) -> Self {
+        Self { ctx, events }
+    }
+
     /// Notes that something happened.
-    pub(crate) fn emit(&mut self, ctx: &Context, kind: EventKind) {
-        let (index, wall_ms) = (ctx.index(), ctx.wall_ms);
+    pub(crate) fn emit(&mut self, kind: EventKind) {
+        let (index, wall_ms) = (self.ctx.index(), self.ctx.wall_ms);
         let position = match self.events.last() {
             Some(last) if last.index == index => last.position + 1,
             _ => 0,
         };
         self.events.push(Event { index, position, wall_ms, kind });
+    }
+}
+
+impl Ledger {
+    /// Notes that something happened.
+    pub(crate) fn emit(&mut self, ctx: &Context, kind: EventKind) {
+        Emitter::new(ctx, &mut self.events).emit(kind);
     }
 
     /// Notes that rows came back unfinished.

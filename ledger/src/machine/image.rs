@@ -11,18 +11,12 @@ use crate::batch::flight_image::FLIGHT_TAGS;
 use crate::batch::run::{PauseState, Run, RunHead};
 use crate::batch::trouble::Trouble;
 use crate::fleet::setting::Settings;
-use crate::identity::client::Client;
-use crate::identity::member::Members;
-use crate::identity::revocation::Revoked;
-use crate::kernel::bytes_field::Bytes;
+use crate::identity::client_image::HOLDERS_KEY;
+use crate::identity::member::MEMBERS_KEY;
 use crate::kernel::codec;
-use crate::kernel::id::{
-    DatasetNo, JobNo, RunNo, SegmentNo, SessionId, SlotRef, StoreNo, TrainingNo,
-};
+use crate::kernel::id::{RunNo, SegmentNo, SessionId};
 use crate::kernel::marks::Marks;
 use crate::machine::ledger::Ledger;
-use crate::training::job::Job;
-use crate::training::round_access::RoundAccess;
 use std::collections::BTreeSet;
 
 /// Parts of one run that share a record.
@@ -39,28 +33,6 @@ pub(crate) struct Dirty {
     pub(crate) troubles: BTreeSet<(RunNo, u64)>,
     /// Runs whose segments, parts and troubles were all removed at once.
     pub(crate) emptied: BTreeSet<RunNo>,
-    pub(crate) workers: Marks<SessionId>,
-    pub(crate) slots: Marks<SlotRef>,
-    pub(crate) unreported_starts: BTreeSet<SessionId>,
-    pub(crate) clients: BTreeSet<SessionId>,
-    pub(crate) stores: BTreeSet<StoreNo>,
-    pub(crate) store_values: BTreeSet<(StoreNo, Vec<u8>)>,
-    pub(crate) store_queues: BTreeSet<(StoreNo, Vec<u8>)>,
-    /// Stores whose values and queues were all removed at once.
-    pub(crate) emptied_stores: BTreeSet<StoreNo>,
-    pub(crate) jobs: BTreeSet<JobNo>,
-    pub(crate) barriers: BTreeSet<(JobNo, String)>,
-    pub(crate) datasets: BTreeSet<DatasetNo>,
-    pub(crate) trainings: BTreeSet<TrainingNo>,
-    pub(crate) trainers: BTreeSet<(TrainingNo, String)>,
-    pub(crate) dataset_epochs: BTreeSet<(TrainingNo, DatasetNo, u64, u16)>,
-    /// Epochs whose shards were all removed at once; those in `dataset_epochs` may have been added afterwards.
-    pub(crate) emptied_dataset_epochs: BTreeSet<(TrainingNo, DatasetNo, u64)>,
-    pub(crate) checkpoints: BTreeSet<(TrainingNo, u32)>,
-    pub(crate) tokens: Marks<String>,
-    pub(crate) revocations: BTreeSet<Revoked>,
-    pub(crate) members: bool,
-    pub(crate) holders_from: bool,
     pub(crate) settings: bool,
 }
 
@@ -94,44 +66,10 @@ pub(crate) fn run_key(tag: u8, no: RunNo, rest: &[u8]) -> Vec<u8> {
     key(tag, &[&no.0.to_be_bytes(), rest])
 }
 
-pub(crate) fn store_key(tag: u8, no: StoreNo, rest: &[u8]) -> Vec<u8> {
-    key(tag, &[&no.0.to_be_bytes(), rest])
-}
-
-pub(crate) fn job_key(tag: u8, no: JobNo, rest: &[u8]) -> Vec<u8> {
-    key(tag, &[&no.0.to_be_bytes(), rest])
-}
-
-/// The key follows the job's own record: no letter is left.
-fn access_key(no: JobNo) -> Vec<u8> {
-    job_key(b'G', no, ACCESS)
-}
-
-/// `None` if nothing is known: members with an earlier build have no such record.
-fn access_record(job: &Job) -> Option<Vec<u8>> {
-    (job.access != RoundAccess::default()).then(|| codec::encode(&job.access))
-}
-
-/// Uses the tag of join tokens with a zero byte, which token names do not contain: no letter is left.
-fn revocation_key(whose: &Revoked) -> Vec<u8> {
-    match whose {
-        Revoked::Everyone => key(b'E', &[&[0]]),
-        Revoked::Identity(identity) => key(b'E', &[&[0], identity.as_bytes()]),
-    }
-}
-
-/// Suffix after the job's number in the key of its access record.
-pub(crate) const ACCESS: &[u8] = b"a";
-
 /// Below the tag of the meta record, which is that letter alone: no letter is left.
-pub(crate) const MEMBERS_KEY: &[u8] = b"Mm";
-/// Below the same tag.
-pub(crate) const HOLDERS_KEY: &[u8] = b"Mh";
-
-/// Like [`MEMBERS_KEY`].
 pub(crate) const SETTINGS_KEY: &[u8] = b"Ms";
 
-fn session_key(tag: u8, id: SessionId) -> Vec<u8> {
+pub(crate) fn session_key(tag: u8, id: SessionId) -> Vec<u8> {
     key(tag, &[&id.0.to_be_bytes()])
 }
 
@@ -155,12 +93,6 @@ fn trouble_record(trouble: &Trouble) -> Vec<u8> {
     }
 }
 
-fn client_record(client: &Client) -> Vec<u8> {
-    #[cfg(feature = "seeded-bugs")]
-    let client = &crate::machine::seeded::imaged_client(client);
-    codec::encode(client)
-}
-
 impl Ledger {
     /// Takes the records that changed since the last call.
     pub fn drain_dirty(&mut self) -> ImageDelta {
@@ -170,17 +102,14 @@ impl Ledger {
         if dirty.meta {
             delta.set(key(b'M', &[]), Some(codec::encode(&self.meta)));
         }
-        if dirty.holders_from {
-            delta.set(HOLDERS_KEY.to_vec(), self.holders_record());
-        }
-        if dirty.members {
-            delta.set(MEMBERS_KEY.to_vec(), self.members_record());
-        }
+        self.clients.drain_holders_from(&mut delta);
+        self.members.drain(&mut delta);
         if dirty.settings {
             delta.set(SETTINGS_KEY.to_vec(), self.settings_record());
         }
-        self.drain_trainings(&mut dirty, &mut delta);
-        self.drain_workers(&mut dirty, &mut delta);
+        self.datasets.drain(&mut delta);
+        self.trainings.drain(&mut delta);
+        self.workers.drain(self.meta.version, &mut delta);
         for name in dirty.namespaces {
             let value = self.namespaces.get(&name).map(codec::encode);
             delta.set(key(b'N', &[name.as_bytes()]), value);
@@ -209,59 +138,13 @@ impl Ledger {
             let value = trouble.map(trouble_record);
             delta.set(run_key(b'T', no, &row.to_be_bytes()), value);
         }
-        for id in dirty.unreported_starts {
-            delta.set(session_key(b'X', id), self.unreported_starts.get(&id).map(codec::encode));
-        }
-        for id in dirty.clients {
-            delta.set(session_key(b'C', id), self.clients.get(&id).map(client_record));
-        }
-        for no in dirty.emptied_stores {
-            delta.delete_prefixes.extend([b'K', b'Q'].map(|tag| store_key(tag, no, &[])));
-        }
-        for no in dirty.stores {
-            let store = self.stores.get(&no);
-            delta.set(store_key(b'J', no, &[]), store.map(|s| codec::encode(&s.head)));
-        }
-        for (no, name) in dirty.store_values {
-            let value = self.stores.get(&no).and_then(|s| s.values.get(&name));
-            let value = value.map(|value| codec::encode(&Bytes(value)));
-            delta.set(store_key(b'K', no, &name), value);
-        }
-        for (no, name) in dirty.store_queues {
-            let queue = self.stores.get(&no).and_then(|s| s.queues.get(&name));
-            delta.set(store_key(b'Q', no, &name), queue.map(codec::encode));
-        }
-        for (no, name) in dirty.barriers {
-            let barrier = self.jobs.get(&no).and_then(|j| j.barriers.get(&name));
-            let incarnations =
-                barrier.map(|b| &b.incarnations).filter(|incarnations| !incarnations.is_empty());
-            delta.set(job_key(b'A', no, name.as_bytes()), incarnations.map(codec::encode));
-            delta.set(job_key(b'B', no, name.as_bytes()), barrier.map(codec::encode));
-        }
-        for no in dirty.jobs {
-            let job = self.jobs.get(&no);
-            delta.set(job_key(b'G', no, &[]), job.map(|j| codec::encode(&j.head)));
-            delta.set(access_key(no), job.and_then(access_record));
-        }
-        for name in dirty.tokens.take_image() {
-            let token = self.tokens.get(&name).map(codec::encode);
-            delta.set(key(b'E', &[name.as_bytes()]), token);
-        }
-        for whose in dirty.revocations {
-            let revocation = self.revocations.get(&whose).map(codec::encode);
-            delta.set(revocation_key(&whose), revocation);
-        }
+        self.unreported_starts.drain(&mut delta);
+        self.clients.drain(&mut delta);
+        self.stores.drain(&mut delta);
+        self.jobs.drain(&mut delta);
+        self.tokens.drain(&mut delta);
+        self.revocations.drain(&mut delta);
         delta
-    }
-
-    /// `None` while no member was reported: members with an earlier build have no such record.
-    fn members_record(&self) -> Option<Vec<u8>> {
-        (self.members != Members::default()).then(|| codec::encode(&self.members))
-    }
-
-    /// `None` if no session was opened below cluster version 3: members with an earlier build have no such record.
-    fn holders_record(&self) -> Option<Vec<u8>> {
-        (self.holders_from != SessionId::default()).then(|| codec::encode(&self.holders_from))
     }
 
     /// None while every setting has its default: members of an earlier build have no such record.
@@ -271,49 +154,24 @@ impl Ledger {
 
     /// Every record of the state, in the order of their keys.
     pub fn for_each_record(&self, mut each: impl FnMut(&[u8], &[u8])) {
-        for (no, job) in &self.jobs {
-            for (name, barrier) in job.barriers.iter().filter(|b| !b.1.incarnations.is_empty()) {
-                each(&job_key(b'A', *no, name.as_bytes()), &codec::encode(&barrier.incarnations));
-            }
-        }
-        for (no, job) in &self.jobs {
-            for (name, barrier) in &job.barriers {
-                each(&job_key(b'B', *no, name.as_bytes()), &codec::encode(barrier));
-            }
-        }
-        for (id, client) in &self.clients {
-            each(&session_key(b'C', *id), &client_record(client));
-        }
-        self.each_dataset(&mut each);
-        for (whose, revocation) in self.revocations.iter() {
-            each(&revocation_key(whose), &codec::encode(revocation));
-        }
-        for (name, token) in &self.tokens {
-            each(&key(b'E', &[name.as_bytes()]), &codec::encode(token));
-        }
+        self.jobs.each_arrivals(&mut each);
+        self.jobs.each_barrier(&mut each);
+        self.clients.each_client(&mut each);
+        self.datasets.each_dataset(&mut each);
+        self.revocations.each_revocation(&mut each);
+        self.tokens.each_token(&mut each);
         self.each_flight(&mut each);
-        for (no, job) in &self.jobs {
-            each(&job_key(b'G', *no, &[]), &codec::encode(&job.head));
-            if let Some(access) = access_record(job) {
-                each(&access_key(*no), &access);
-            }
-        }
-        self.each_dataset_epoch(&mut each);
-        self.each_trainer(&mut each);
-        for (no, store) in &self.stores {
-            each(&store_key(b'J', *no, &[]), &codec::encode(&store.head));
-        }
-        for (no, store) in &self.stores {
-            for (name, value) in &store.values {
-                each(&store_key(b'K', *no, name), &codec::encode(&Bytes(value)));
-            }
-        }
-        self.each_training(&mut each);
+        self.jobs.each_head(&mut each);
+        self.trainings.each_dataset_epoch(&mut each);
+        self.trainings.each_trainer(&mut each);
+        self.stores.each_head(&mut each);
+        self.stores.each_value(&mut each);
+        self.trainings.each_head(&mut each);
         each(&key(b'M', &[]), &codec::encode(&self.meta));
-        if let Some(holders) = self.holders_record() {
+        if let Some(holders) = self.clients.holders_record() {
             each(HOLDERS_KEY, &holders);
         }
-        if let Some(members) = self.members_record() {
+        if let Some(members) = self.members.record() {
             each(MEMBERS_KEY, &members);
         }
         if let Some(settings) = self.settings_record() {
@@ -329,11 +187,7 @@ impl Ledger {
                 each(&run_key(b'P', *no, &number), &codec::encode(&parts));
             }
         }
-        for (no, store) in &self.stores {
-            for (name, queue) in &store.queues {
-                each(&store_key(b'Q', *no, name), &codec::encode(queue));
-            }
-        }
+        self.stores.each_queue(&mut each);
         for (no, run) in &self.runs {
             each(&run_key(b'R', *no, &[]), &head_record(&run.head));
         }
@@ -343,13 +197,11 @@ impl Ledger {
                 each(&run_key(b'T', *no, &row.to_be_bytes()), &trouble_record(trouble));
             }
         }
-        self.each_checkpoint(&mut each);
+        self.trainings.each_checkpoint(&mut each);
         self.each_returned(&mut each);
-        self.each_worker(&mut each);
-        for (id, unreported_starts) in &self.unreported_starts {
-            each(&session_key(b'X', *id), &codec::encode(unreported_starts));
-        }
+        self.workers.each_worker(self.meta.version, &mut each);
+        self.unreported_starts.each_session(&mut each);
         self.each_block(&mut each);
-        self.each_slot(&mut each);
+        self.workers.each_slot(self.meta.version, &mut each);
     }
 }

@@ -7,17 +7,13 @@ use crate::batch::incident::Incident;
 use crate::batch::run::{PauseState, Run, RunHead};
 use crate::batch::trouble::Trouble;
 use crate::fleet::setting::Settings;
-use crate::identity::revocation::Revoked;
-use crate::kernel::bytes_field::Decoded;
+use crate::identity::client_image::HOLDERS_KEY;
+use crate::identity::member::MEMBERS_KEY;
 use crate::kernel::codec;
-use crate::kernel::id::{JobNo, RunNo, SessionId, StoreNo};
-use crate::machine::image::{ACCESS, HOLDERS_KEY, MEMBERS_KEY, SETTINGS_KEY};
+use crate::kernel::id::RunNo;
+use crate::machine::image::SETTINGS_KEY;
 use crate::machine::ledger::{Ledger, Meta};
-use crate::training::barrier::Barrier;
-use crate::training::job::Job;
-use crate::training::store::Store;
 use serde::de::DeserializeOwned;
-use std::sync::Arc;
 
 /// Why an image is no state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,22 +97,13 @@ impl Ledger {
         if let Some(run) = ledger.runs.values().find(|run| !whole(run)) {
             return Err(bad(&crate::machine::image::run_key(b'R', run.no, &[])));
         }
-        if let Some((no, _)) = ledger.stores.iter().find(|(_, s)| s.head.name.job.is_empty()) {
-            return Err(bad(&crate::machine::image::store_key(b'J', *no, &[])));
-        }
-        if let Some((no, _)) = ledger.jobs.iter().find(|(_, j)| j.head.name.job.is_empty()) {
-            return Err(bad(&crate::machine::image::job_key(b'G', *no, &[])));
-        }
-        for (no, job) in &ledger.jobs {
-            // Incarnations of a barrier that does not exist.
-            if let Some((name, _)) = job.barriers.iter().find(|b| b.1.generations.is_empty()) {
-                return Err(bad(&crate::machine::image::job_key(b'A', *no, name.as_bytes())));
-            }
-        }
+        ledger.stores.check_loaded()?;
+        ledger.jobs.check_loaded()?;
         if let Some(no) = ledger.runs.values().find(|run| !run.counts_fit()).map(|run| run.no) {
             return Err(bad(&crate::machine::image::run_key(b'R', no, &[])));
         }
-        if !ledger.derive_trainings() {
+        ledger.datasets.derive();
+        if !ledger.trainings.derive(&ledger.datasets) {
             return Err(bad(b"L"));
         }
         ledger.derive();
@@ -125,26 +112,16 @@ impl Ledger {
 
     fn load_record(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
         match key.first() {
-            Some(b'M') if key == HOLDERS_KEY => self.holders_from = read(key, value)?,
-            Some(b'M') if key == MEMBERS_KEY => self.members = read(key, value)?,
+            Some(b'M') if key == HOLDERS_KEY => self.clients.load(key, value)?,
+            Some(b'M') if key == MEMBERS_KEY => self.members.load(key, value)?,
             Some(b'M') if key == SETTINGS_KEY => self.settings = load_settings(key, value)?,
             Some(b'M') => self.meta = read(key, value)?,
             Some(b'N') => {
                 let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;
                 self.namespaces.insert(name.into(), read(key, value)?);
             }
-            Some(b'E') if key.get(1) == Some(&0) => {
-                let identity = std::str::from_utf8(&key[2..]).map_err(|_| bad(key))?;
-                let whose = match identity {
-                    "" => Revoked::Everyone,
-                    identity => Revoked::Identity(identity.into()),
-                };
-                Arc::make_mut(&mut self.revocations).insert(whose, read(key, value)?);
-            }
-            Some(b'E') => {
-                let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;
-                self.tokens.insert(name.into(), read(key, value)?);
-            }
+            Some(b'E') if key.get(1) == Some(&0) => self.revocations.load(key, value)?,
+            Some(b'E') => self.tokens.load(key, value)?,
             Some(b'R') => self.loading_run(key)?.head = load_head(key, value)?,
             Some(b'F') => self.loading_run(key)?.load_flight(key, value)?,
             Some(b'O') => self.loading_run(key)?.load_attempt(key, value)?,
@@ -167,39 +144,14 @@ impl Ledger {
                 let trouble = load_trouble(key, value)?;
                 self.loading_run(key)?.troubles.insert(row, trouble);
             }
-            Some(b'W') => {
-                self.workers
-                    .insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);
-            }
-            Some(b'Z') => self.load_slot(key, value)?,
-            Some(b'X') => {
-                self.unreported_starts
-                    .insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);
-            }
-            Some(b'C') => {
-                self.clients
-                    .insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);
-            }
-            Some(b'J') => self.loading_store(key)?.0.head = read(key, value)?,
-            Some(b'K') => {
-                let (store, name) = self.loading_store(key)?;
-                store.values.insert(name, read::<Decoded>(key, value)?.0);
-            }
-            Some(b'Q') => {
-                let (store, name) = self.loading_store(key)?;
-                store.queues.insert(name, read(key, value)?);
-            }
-            Some(b'A') => self.loading_barrier(key)?.incarnations = read(key, value)?,
-            Some(b'B') => {
-                let barrier = self.loading_barrier(key)?;
-                let Barrier { generations, used_at, .. } = read(key, value)?;
-                (barrier.generations, barrier.used_at) = (generations, used_at);
-            }
-            Some(b'G') if key.get(5..) == Some(ACCESS) => {
-                self.loading_job(key)?.access = read(key, value)?;
-            }
-            Some(b'G') => self.loading_job(key)?.head = read(key, value)?,
-            _ => self.load_training_record(key, value)?,
+            Some(b'W') => self.workers.load(key, value)?,
+            Some(b'Z') => self.workers.load_slot(key, value)?,
+            Some(b'X') => self.unreported_starts.load(key, value)?,
+            Some(b'C') => self.clients.load(key, value)?,
+            Some(b'J' | b'K' | b'Q') => self.stores.load(key, value)?,
+            Some(b'A' | b'B' | b'G') => self.jobs.load(key, value)?,
+            Some(b'D') => self.datasets.load(key, value)?,
+            _ => self.trainings.load(key, value)?,
         }
         Ok(())
     }
@@ -209,27 +161,12 @@ impl Ledger {
         Ok(self.runs.entry(no).or_insert_with(|| Run { no, ..Run::default() }))
     }
 
-    /// The store of a record, and the key that the record is about.
-    fn loading_store(&mut self, key: &[u8]) -> Result<(&mut Store, Vec<u8>), LoadError> {
-        let no = StoreNo(u32::from_be_bytes(number(key, 1)?));
-        Ok((self.stores.entry(no).or_default(), key[5..].to_vec()))
-    }
-
-    fn loading_job(&mut self, key: &[u8]) -> Result<&mut Job, LoadError> {
-        Ok(self.jobs.entry(JobNo(u32::from_be_bytes(number(key, 1)?))).or_default())
-    }
-
-    fn loading_barrier(&mut self, key: &[u8]) -> Result<&mut Barrier, LoadError> {
-        let name = key.get(5..).and_then(|name| std::str::from_utf8(name).ok());
-        let name = name.ok_or_else(|| bad(key))?.to_owned();
-        Ok(self.loading_job(key)?.barriers.entry(name).or_default())
-    }
-
     fn derive(&mut self) {
         self.split_segments();
-        self.derive_clients();
-        self.derive_stores();
-        self.derive_jobs();
+        self.clients.derive();
+        self.tokens.derive();
+        self.stores.derive();
+        self.jobs.derive();
         for (no, run) in &mut self.runs {
             run.flight.mark_none();
             let name = (run.head.namespace.clone(), run.head.name.clone());
@@ -243,20 +180,14 @@ impl Ledger {
                 self.lapsed_runs.insert(*no);
             }
         }
-        for (id, worker) in &self.workers {
-            self.worker_names.insert((worker.namespace.clone(), worker.name.clone()), *id);
-            self.fleet.joined(worker);
-        }
-        let sessions: Vec<SessionId> = self.workers.keys().copied().collect();
-        sessions.into_iter().for_each(|session| self.index_slots(session));
+        self.workers.derive();
+        self.workers.sessions().into_iter().for_each(|session| self.index_slots(session));
         let runs: Vec<RunNo> = self.runs.keys().copied().collect();
         runs.into_iter().for_each(|no| self.refresh_active(no));
         self.runs.values_mut().for_each(Run::derive_avoided);
         self.derive_incidents();
         self.derive_cordon_ends();
         self.derive_indexes();
-        // They had rows to give before.
-        self.joining.clear();
-        self.reshaped.clear();
+        self.turn_changes.forget_loaded();
     }
 }

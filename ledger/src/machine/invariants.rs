@@ -2,11 +2,10 @@
 //!
 //! The first violation is described in words, so that a failing test says which invariant broke.
 
-use crate::batch::eligibility::{NeedNo, Turn};
+use crate::batch::eligibility::Turn;
 use crate::batch::run::{InFlight, Run, RunState};
 use crate::batch::segment::Outcome;
 use crate::batch::store_access::StoreAccess;
-use crate::fleet::size::Fleet;
 use crate::fleet::worker::WorkerState;
 use crate::kernel::id::{Attempt, RunNo};
 use crate::kernel::rows::Rows;
@@ -41,15 +40,15 @@ impl Ledger {
         self.check_index()?;
         self.check_indexes()?;
         self.check_waiting()?;
-        self.check_clients()?;
+        self.clients.check()?;
         self.check_slots()?;
         self.check_unreported_starts()?;
-        self.check_stores()?;
-        self.check_jobs()?;
-        self.check_trainings()?;
-        self.check_tokens()?;
-        self.check_revocations()?;
-        self.check_members()?;
+        self.stores.check()?;
+        self.jobs.check()?;
+        self.trainings.check(&self.datasets)?;
+        self.tokens.check()?;
+        self.revocations.check()?;
+        self.members.check(self.meta.version)?;
         self.check_settings()?;
         self.check_namespaces()
     }
@@ -61,20 +60,9 @@ impl Ledger {
             let turn = run.gives().then_some(turn);
             ensure!(self.index.turn(run.no) == turn, "run {} has another turn: {turn:?}", run.no);
             ensure!(self.index.need(run.no).is_some() != run.ended(), "run {} has no need", run.no);
-            let tries = turn.is_some() && run.ready_trials().next().is_some();
-            ensure!(self.trial_runs.contains(&run.no) == tries, "run {} tries: {tries}", run.no);
         }
-        let mut trials: BTreeMap<NeedNo, BTreeSet<RunNo>> = BTreeMap::new();
-        for no in &self.trial_runs {
-            if let Some(need) = self.index.need(*no) {
-                trials.entry(need).or_default().insert(*no);
-            }
-        }
-        let listed = &self.trial_runs_of;
-        ensure!(*listed == trials, "trials by need: {listed:?}, not {trials:?}");
-        let (joining, resting) = (&self.joining, &self.resting);
-        ensure!(joining.is_empty() && resting.is_empty(), "not settled: {joining:?} {resting:?}");
-        ensure!(self.reshaped.is_empty(), "levels not settled in {:?}", self.reshaped);
+        self.run_lists.check(self.runs.values(), |no| self.index.need(no))?;
+        self.turn_changes.check()?;
         let mut needs = BTreeSet::new();
         for run in self
             .runs
@@ -105,9 +93,6 @@ impl Ledger {
                 r.troubles.iter().filter_map(|(row, t)| Some((t.not_before?, r.no, *row)))
             })
             .collect();
-        let tails: BTreeSet<RunNo> =
-            self.runs.values().filter(|run| run.nears_tail()).map(|run| run.no).collect();
-        ensure!(tails == self.tail_runs, "runs near their tails: {tails:?}, {:?}", self.tail_runs);
         ensure!(expected == self.waiting, "the index of waiting rows differs from the troubles");
         for run in self.runs.values() {
             for (row, trouble) in &run.troubles {
@@ -121,15 +106,7 @@ impl Ledger {
     }
 
     fn check_slots(&self) -> Result<(), String> {
-        let (counted, fleet) = (self.fleet, Fleet::of(self.workers.values()));
-        ensure!(fleet == counted, "the fleet is {fleet:?}, counted as {counted:?}");
-        for worker in self.workers.values() {
-            let suspect = matches!(worker.state, WorkerState::Suspect { .. });
-            if !suspect && worker.state != worker.state_when_heard() {
-                let (id, state, drain) = (worker.id, worker.state, worker.drain);
-                return Err(format!("worker {id} is {state:?}, its drain {drain:?}"));
-            }
-        }
+        self.workers.check()?;
         let mut held = BTreeMap::new();
         for (_, at, slot) in self.slots() {
             let mut rows = 0;
@@ -158,7 +135,7 @@ impl Ledger {
     }
 
     fn check_unreported_starts(&self) -> Result<(), String> {
-        for (session, unreported_starts) in &self.unreported_starts {
+        for (session, unreported_starts) in self.unreported_starts.iter() {
             let state = self.worker_state(*session);
             let silent = matches!(state, Some(WorkerState::Suspect { .. }));
             ensure!(

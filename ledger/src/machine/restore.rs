@@ -9,12 +9,12 @@
 //! that no id of the old cluster is ever made again.
 
 use crate::fleet::worker::SessionEnd;
-use crate::identity::member::Members;
-use crate::identity::remembered::RememberedValues;
-use crate::kernel::counts::Counts;
-use crate::kernel::due::Due;
-use crate::kernel::id::{CoordEpoch, SessionId, TrainingNo};
+use crate::identity::client::Clients;
+use crate::identity::member::MemberReports;
+use crate::identity::token::Tokens;
+use crate::kernel::id::{CoordEpoch, SessionId};
 use crate::machine::apply::Context;
+use crate::machine::event::Emitter;
 use crate::machine::image::Dirty;
 use crate::machine::ledger::{EntryId, Ledger};
 
@@ -25,8 +25,7 @@ impl Ledger {
     /// This state as the first one of the cluster `cluster_id`. `wall_ms` is the time of the state, for people.
     pub fn restored(mut self, cluster_id: [u8; 16], wall_ms: u64) -> Self {
         let ctx = Context::outside(self.meta.applied, wall_ms);
-        let sessions: Vec<SessionId> = self.workers.keys().copied().collect();
-        for session in sessions {
+        for session in self.workers.sessions() {
             self.end_session(&ctx, session, SessionEnd::Lost);
         }
         self.settle_turns();
@@ -36,21 +35,15 @@ impl Ledger {
             run.flight.mark_none();
         }
         self.lapsed_runs.clear();
-        self.tokens.clear();
-        self.members = Members::default();
-        self.deadlines.tokens = Due::default();
-        self.clients.clear();
-        self.holders_from = SessionId::default();
-        self.holders = Counts::default();
-        self.client_uses.clear();
-        self.remembered = RememberedValues::default();
-        let incarnations: Vec<SessionId> = self.incarnations.keys().copied().collect();
+        self.tokens = Tokens::default();
+        self.members = MemberReports::default();
+        self.clients = Clients::default();
+        let incarnations: Vec<SessionId> = self.jobs.incarnations().collect();
         for incarnation in incarnations {
             self.lose_participant(&ctx, incarnation, None);
         }
-        let trainers: Vec<(TrainingNo, String)> =
-            self.trainer_ends.iter().map(|(_, no, name)| (*no, name.clone())).collect();
-        self.lose_trainers(&ctx, trainers, "its cluster was restored");
+        let out = &mut Emitter::new(&ctx, &mut self.events);
+        self.trainings.lose_all("its cluster was restored", out);
         let meta = &mut self.meta;
         meta.ancestors.push(std::mem::replace(&mut meta.cluster_id, cluster_id));
         let over = meta.ancestors.len().saturating_sub(ANCESTORS_MAX);
@@ -65,6 +58,13 @@ impl Ledger {
         self.digest_request = None;
         // It has no image yet, so the first image is written as a whole.
         self.dirty = Dirty::default();
+        self.workers.forget_dirty();
+        self.unreported_starts.forget_dirty();
+        self.revocations.forget_dirty();
+        self.stores.forget_dirty();
+        self.jobs.forget_dirty();
+        self.datasets.forget_dirty();
+        self.trainings.forget_dirty();
         self
     }
 

@@ -11,7 +11,7 @@
 
 use crate::batch::eligibility::OfferNo;
 use crate::batch::incident_slots::IncidentSlots;
-use crate::batch::run::{Run, RunState};
+use crate::batch::run::Run;
 use crate::batch::tally::{SlotUse, Tally};
 use crate::fleet::worker::{Worker, WorkerState};
 use crate::kernel::due::Deadlines;
@@ -19,7 +19,7 @@ use crate::kernel::id::{RunNo, SessionId, SlotRef};
 use crate::kernel::visits::count_visit;
 use crate::machine::command::slot_ref;
 use crate::machine::ledger::Ledger;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 #[cfg(test)]
 mod tests;
@@ -31,29 +31,23 @@ impl Ledger {
         runs.iter().for_each(|no| self.index_run(*no));
         self.dirty.runs.reuse(runs);
         self.settle_slots();
-        let tokens = self.dirty.tokens.take_stale();
-        tokens.iter().for_each(|name| self.index_token(name));
-        self.dirty.tokens.reuse(tokens);
     }
 
     /// The same for workers and their slots only, for an operation that reads their sums.
     pub(crate) fn settle_slots(&mut self) {
-        let sessions = self.dirty.workers.take_stale();
+        let sessions = self.workers.take_stale();
         sessions.iter().for_each(|session| self.index_worker(*session));
-        self.dirty.workers.reuse(sessions);
-        let slots = self.dirty.slots.take_stale();
+        self.workers.reuse(sessions);
+        let slots = self.workers.take_stale_slots();
         slots.iter().for_each(|slot| self.count_slot(*slot));
-        self.dirty.slots.reuse(slots);
+        self.workers.reuse_slots(slots);
     }
 
     /// Builds the indexes of a state that was loaded.
     pub(crate) fn derive_indexes(&mut self) {
         let runs: Vec<RunNo> = self.runs.keys().copied().collect();
         runs.into_iter().for_each(|no| self.index_run(no));
-        let sessions: Vec<SessionId> = self.workers.keys().copied().collect();
-        sessions.into_iter().for_each(|session| self.index_worker(session));
-        let tokens: Vec<String> = self.tokens.keys().cloned().collect();
-        tokens.iter().for_each(|name| self.index_token(name));
+        self.workers.sessions().into_iter().for_each(|session| self.index_worker(session));
     }
 
     fn index_run(&mut self, no: RunNo) {
@@ -69,10 +63,6 @@ impl Ledger {
         self.deadlines.sessions.set(&session, worker.and_then(Worker::ends));
         let slots = worker.map_or(0, |worker| worker.slots.len());
         (0..slots).for_each(|number| self.count_slot(slot_ref(session, number)));
-    }
-
-    fn index_token(&mut self, name: &String) {
-        self.deadlines.tokens.set(name, self.tokens.get(name).map(|token| token.ends_at));
     }
 
     fn count_slot(&mut self, at: SlotRef) {
@@ -110,7 +100,8 @@ impl Ledger {
             deadlines.attempts.set(no, run.attempt_ends());
             tally.count_run(*no, Some(run));
         }
-        for (session, worker) in &self.workers {
+        for worker in self.workers.values() {
+            let session = &worker.id;
             deadlines.sessions.set(session, worker.ends());
             for (number, slot) in worker.slots.iter().enumerate() {
                 let counted = self.slot_use(worker, number);
@@ -128,13 +119,6 @@ impl Ledger {
         self.index.check_free(&free)?;
         if incident_slots != self.incident_slots {
             return Err("the index of slots by the rows of their incidents differs".into());
-        }
-        for (name, token) in &self.tokens {
-            deadlines.tokens.set(name, Some(token.ends_at));
-        }
-        let paused = self.runs.values().filter(|run| run.head.state == RunState::Paused);
-        if paused.map(|run| run.no).collect::<BTreeSet<_>>() != self.paused_runs {
-            return Err(format!("the paused runs are not {:?}", self.paused_runs));
         }
         if deadlines != self.deadlines {
             return Err(format!("deadlines are {deadlines:?}, not {:?}", self.deadlines));

@@ -205,14 +205,14 @@ impl Ledger {
 
     /// How many runs are running, paused, and ended. Takes the same time for any number of runs.
     pub fn run_states(&self) -> (u32, u32, u32) {
-        let (live, paused) = (self.tally.live_runs(), self.paused_runs.len());
+        let (live, paused) = (self.tally.live_runs(), self.run_lists.paused_count());
         let ended = self.runs.len() - live - self.tally.deleting_runs();
         ((live - paused) as u32, paused as u32, ended as u32)
     }
 
     /// The holder of a client session, as `role/name`; `None` if there is no such session.
     pub fn client_holder(&self, session: SessionId) -> Option<&str> {
-        self.clients.get(&session).map(|client| client.holder.as_str())
+        self.clients.holder(session)
     }
 
     /// Rows done over all runs.
@@ -308,7 +308,7 @@ impl Ledger {
 
     /// Counts of workers by state, and of their slots. Takes the same time for any fleet.
     pub fn fleet(&self) -> Fleet {
-        self.fleet
+        self.workers.size()
     }
 
     /// The state of a worker.
@@ -349,12 +349,12 @@ impl Ledger {
 
     /// Every session, in the order of registration.
     pub fn worker_sessions(&self) -> Vec<SessionId> {
-        self.workers.keys().copied().collect()
+        self.workers.sessions()
     }
 
     /// The session of the worker of that name.
     pub fn find_worker(&self, namespace: &str, name: &str) -> Option<SessionId> {
-        self.worker_names.get(&(namespace.to_owned(), name.to_owned())).copied()
+        self.workers.named(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// Everything that a session holds.

@@ -56,8 +56,9 @@ impl Ledger {
         if reason.len() > limits::TEXT_BYTES_MAX {
             return Err(Rejection::Invalid("the reason is too long".into()));
         }
-        let no = *self.job_names.get(job).ok_or(Rejection::BarrierUnknown)?;
-        let at = self.jobs[&no].barriers.get(&barrier).ok_or(Rejection::BarrierUnknown)?;
+        let no = self.jobs.no(job).ok_or(Rejection::BarrierUnknown)?;
+        let at = self.jobs.get(no).and_then(|job| job.barriers.get(&barrier));
+        let at = at.ok_or(Rejection::BarrierUnknown)?;
         if generation > 0 && !at.generations.iter().any(|g| g.number == generation) {
             return Err(Rejection::BarrierUnknown);
         }

@@ -240,7 +240,7 @@ impl Ledger {
             who.participant.check()?;
             return Ok(who.participant.name.clone());
         };
-        match self.incarnations.get(&incarnation) {
+        match self.jobs.with_ticket(incarnation) {
             Some((no, name)) if Some(*no) == job => Ok(name.clone()),
             _ => Err(Rejection::ParticipantUnknown),
         }

@@ -74,7 +74,7 @@ impl Ledger {
         let found = self.job_or_room(&job)?;
         let name = self.who_arrives(found, &who)?;
         let none = Job::default();
-        let there = found.and_then(|no| self.jobs.get(&no)).unwrap_or(&none);
+        let there = found.and_then(|no| self.jobs.get(no)).unwrap_or(&none);
         there.has_room(&name)?;
         let had = there.head.participants.get(&name);
         let (incarnation, keep_alive_ms) = match had {

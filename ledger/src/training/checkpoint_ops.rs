@@ -9,13 +9,14 @@ use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::rows::Rows;
 use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
-use crate::machine::event::EventKind;
+use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::training::checkpoint::{
     Checkpoint, CheckpointOp, CheckpointState, RankReport, Sealed, ShardProgress,
 };
-use crate::training::state::{TrainerRef, Training, TrainingName};
+use crate::training::dataset::Datasets;
+use crate::training::state::{TrainerRef, Training, TrainingName, Trainings};
 use std::collections::BTreeMap;
 
 /// An epoch of a dataset, one of its shards, and how many of the shard's samples are in.
@@ -56,27 +57,29 @@ impl Operation for CheckpointOp {
 }
 
 impl Ledger {
-    pub(crate) fn checkpoint_op(
-        &mut self,
-        ctx: &Context,
-        op: CheckpointOp,
-    ) -> Result<Reply, Rejection> {
+    fn checkpoint_op(&mut self, ctx: &Context, op: CheckpointOp) -> Result<Reply, Rejection> {
+        let (trainings, datasets) = (&mut self.trainings, &self.datasets);
+        let out = &mut Emitter::new(ctx, &mut self.events);
         match op {
-            CheckpointOp::Begin { by, step, label } => self.begin_checkpoint(ctx, by, step, label),
-            CheckpointOp::Report { by, number, report, progress } => {
-                self.report_checkpoint(ctx, by, number, *report, progress)
+            CheckpointOp::Begin { by, step, label } => {
+                trainings.begin_checkpoint(ctx, by, step, label)
             }
-            CheckpointOp::Abort { job, number } => self.abort_checkpoint(ctx, &job, number),
+            CheckpointOp::Report { by, number, report, progress } => {
+                trainings.report_checkpoint(datasets, out, by, (number, *report), progress)
+            }
+            CheckpointOp::Abort { job, number } => trainings.abort_checkpoint(out, &job, number),
             CheckpointOp::Retain { job, keep_last, now } => {
-                self.retain_checkpoints(ctx, &job, keep_last, now)
+                trainings.retain_checkpoints(out, &job, keep_last, now)
             }
             CheckpointOp::Label { job, number, label } => {
-                self.label_checkpoint(ctx, &job, number, label)
+                trainings.label_checkpoint(out, &job, number, label)
             }
-            CheckpointOp::Forget { job, number } => self.forget_checkpoint(&job, number),
+            CheckpointOp::Forget { job, number } => trainings.forget_checkpoint(&job, number),
         }
     }
+}
 
+impl Trainings {
     fn begin_checkpoint(
         &mut self,
         ctx: &Context,
@@ -86,7 +89,7 @@ impl Ledger {
     ) -> Result<Reply, Rejection> {
         check_label(&label)?;
         let no = self.heard(&by)?;
-        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
         let generation = training.head.generation;
         let same = |c: &Checkpoint| {
             c.generation == generation && c.step == step && c.state != CheckpointState::Going
@@ -125,22 +128,22 @@ impl Ledger {
             Checkpoint { generation, step, label, world, begun_wall_ms, ..Checkpoint::default() };
         let rank = new.rank_of(&by.trainer).unwrap_or_default();
         training.checkpoints.insert(number, new);
-        self.dirty.trainings.insert(no);
+        self.dirty.heads.insert(no);
         self.dirty.checkpoints.insert((no, number));
         Ok(Reply::Checkpoint { number, rank })
     }
 
     fn report_checkpoint(
         &mut self,
-        ctx: &Context,
+        datasets: &Datasets,
+        out: &mut Emitter,
         by: TrainerRef,
-        number: u32,
-        report: RankReport,
+        (number, report): (u32, RankReport),
         progress: Vec<ShardProgress>,
     ) -> Result<Reply, Rejection> {
         let no = self.heard(&by)?;
-        let progress = self.named(&by, progress)?;
-        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        let progress = named(datasets, &by, progress)?;
+        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
         let checkpoint =
             training.checkpoints.get(&number).ok_or(TrainingRefusal::CheckpointUnknown)?;
         let rank = checkpoint.rank_of(&by.trainer).ok_or(TrainingRefusal::NotOfWorld)?;
@@ -162,7 +165,7 @@ impl Ledger {
             {
                 return Err(TrainingRefusal::ProgressTwice { shard }.into());
             }
-            let len = self.datasets.get(&dataset_epoch.0).map_or(0, |d| d.spec.shard_len(shard));
+            let len = datasets.get(dataset_epoch.0).map_or(0, |d| d.spec.shard_len(shard));
             training.check_progress(dataset_epoch, shard, samples, step, len)?;
         }
         if let Some(trainer) = training.trainers.get_mut(&by.trainer) {
@@ -177,41 +180,26 @@ impl Ledger {
         self.dirty.checkpoints.insert((no, number));
         let complete = checkpoint.reports.len() == checkpoint.world.len();
         if complete {
-            self.complete_checkpoint(ctx, no, number);
+            self.complete_checkpoint(datasets, out, no, number);
         }
         Ok(Reply::Reported { complete })
     }
 
-    /// The epochs and shards that progress is about, each once.
-    fn named(
-        &self,
-        by: &TrainerRef,
-        progress: Vec<ShardProgress>,
-    ) -> Result<Vec<Named>, Rejection> {
-        if progress.len() > limits::TRAINER_SHARDS_MAX {
-            let what = "shards held by a trainer".into();
-            return Err(Rejection::Limit { what, max: limits::TRAINER_SHARDS_MAX as u64 });
-        }
-        let mut named = BTreeMap::new();
-        for ShardProgress { dataset, epoch, shard, samples } in progress {
-            let key = (by.job.namespace.clone(), dataset);
-            let no = *self.dataset_names.get(&key).ok_or(TrainingRefusal::DatasetUnknown)?;
-            if named.insert((no, epoch, shard), samples).is_some() {
-                return Err(TrainingRefusal::ProgressTwice { shard }.into());
-            }
-        }
-        Ok(named.into_iter().map(|((no, epoch, shard), n)| ((no, epoch), shard, n)).collect())
-    }
-
     /// Every rank is durable: work up to the step is in for good.
-    fn complete_checkpoint(&mut self, ctx: &Context, no: TrainingNo, number: u32) {
-        let Some(training) = self.trainings.get_mut(&no) else { return };
+    fn complete_checkpoint(
+        &mut self,
+        datasets: &Datasets,
+        out: &mut Emitter,
+        no: TrainingNo,
+        number: u32,
+    ) {
+        let Some(training) = self.by_no.get_mut(&no) else { return };
         let Some(checkpoint) = training.checkpoints.get_mut(&number) else { return };
         let step = checkpoint.step;
         let progress = std::mem::take(&mut checkpoint.progress);
         let mut sealed = Sealed { done: training.head.done.clone(), ..Sealed::default() };
         for (&key, dataset_epoch) in &mut training.dataset_epochs {
-            let Some(dataset) = self.datasets.get(&key.0) else { continue };
+            let Some(dataset) = datasets.get(key.0) else { continue };
             let nothing = BTreeMap::new();
             let said = progress.get(&key).unwrap_or(&nothing);
             let (changed, whole) = dataset_epoch.seal(step, said, dataset);
@@ -232,29 +220,29 @@ impl Ledger {
         });
         checkpoint.parent = training.head.base;
         checkpoint.state = CheckpointState::Complete;
-        checkpoint.completed_wall_ms = ctx.wall_ms;
+        checkpoint.completed_wall_ms = out.ctx.wall_ms;
         training.head.done = sealed.done.clone();
         checkpoint.sealed = Some(sealed);
         training.head.base = number;
         training.head.step = step;
-        self.dirty.trainings.insert(no);
-        self.training_changes += 1;
-        self.emit_training(ctx, no, "checkpoint_complete", format!("{number} of step {step}"));
+        self.dirty.heads.insert(no);
+        self.changes += 1;
+        self.emit(out, no, "checkpoint_complete", format!("{number} of step {step}"));
         let older = |c: &Checkpoint| c.is_open() && c.step <= step;
-        self.give_up_checkpoints(ctx, no, older, "a later one is complete");
-        let keep_last = self.trainings.get(&no).map_or(0, |training| training.head.keep_last);
-        self.prune_checkpoints(ctx, no, keep_last);
+        self.give_up_checkpoints(out, no, older, "a later one is complete");
+        let keep_last = self.by_no.get(&no).map_or(0, |training| training.head.keep_last);
+        self.prune_checkpoints(out, no, keep_last);
     }
 
     /// Deletes the checkpoints for which this is true.
-    pub(crate) fn give_up_checkpoints(
+    pub(super) fn give_up_checkpoints(
         &mut self,
-        ctx: &Context,
+        out: &mut Emitter,
         no: TrainingNo,
         goes: impl Fn(&Checkpoint) -> bool,
         why: &str,
     ) {
-        let Some(training) = self.trainings.get_mut(&no) else { return };
+        let Some(training) = self.by_no.get_mut(&no) else { return };
         let mut gone = Vec::new();
         for (number, checkpoint) in &mut training.checkpoints {
             if checkpoint.state != CheckpointState::Going && goes(checkpoint) {
@@ -263,17 +251,17 @@ impl Ledger {
                 checkpoint.progress.clear();
                 gone.push((*number, checkpoint.step));
                 self.dirty.checkpoints.insert((no, *number));
-                self.training_changes += 1;
+                self.changes += 1;
             }
         }
         for (number, step) in gone {
             let what = format!("{number} of step {step}: {why}");
-            self.emit_training(ctx, no, "checkpoint_goes", what);
+            self.emit(out, no, "checkpoint_goes", what);
         }
     }
 
-    fn prune_checkpoints(&mut self, ctx: &Context, no: TrainingNo, keep_last: u32) -> Vec<u32> {
-        let Some(training) = self.trainings.get_mut(&no) else { return Vec::new() };
+    fn prune_checkpoints(&mut self, out: &mut Emitter, no: TrainingNo, keep_last: u32) -> Vec<u32> {
+        let Some(training) = self.by_no.get_mut(&no) else { return Vec::new() };
         let numbers = training.prunable(keep_last);
         let mut gone = Vec::new();
         for number in &numbers {
@@ -284,18 +272,18 @@ impl Ledger {
                 self.dirty.checkpoints.insert((no, *number));
             }
         }
-        gone.into_iter().for_each(|what| self.emit_training(ctx, no, "checkpoint_goes", what));
+        gone.into_iter().for_each(|what| self.emit(out, no, "checkpoint_goes", what));
         numbers
     }
 
     fn abort_checkpoint(
         &mut self,
-        ctx: &Context,
+        out: &mut Emitter,
         job: &TrainingName,
         number: u32,
     ) -> Result<Reply, Rejection> {
-        let no = self.training_no(job)?;
-        let training = self.trainings.get(&no).ok_or(TrainingRefusal::JobUnknown)?;
+        let no = self.open_no(job)?;
+        let training = self.by_no.get(&no).ok_or(TrainingRefusal::JobUnknown)?;
         let found = training.checkpoints.get(&number).ok_or(TrainingRefusal::CheckpointUnknown)?;
         if found.is_complete() {
             return Err(TrainingRefusal::CheckpointClosed.into());
@@ -306,35 +294,35 @@ impl Ledger {
         // A generation has at most one live checkpoint per step.
         let (generation, step) = (found.generation, found.step);
         let goes = |c: &Checkpoint| c.is_open() && c.generation == generation && c.step == step;
-        self.give_up_checkpoints(ctx, no, goes, "it was aborted");
+        self.give_up_checkpoints(out, no, goes, "it was aborted");
         Ok(Reply::Ok)
     }
 
     fn retain_checkpoints(
         &mut self,
-        ctx: &Context,
+        out: &mut Emitter,
         job: &TrainingName,
         keep_last: u32,
         now: bool,
     ) -> Result<Reply, Rejection> {
-        let no = self.training_no(job)?;
-        if let Some(training) = self.trainings.get_mut(&no).filter(|_| !now) {
+        let no = self.open_no(job)?;
+        if let Some(training) = self.by_no.get_mut(&no).filter(|_| !now) {
             training.head.keep_last = keep_last;
-            self.dirty.trainings.insert(no);
+            self.dirty.heads.insert(no);
         }
-        Ok(Reply::Pruned { numbers: self.prune_checkpoints(ctx, no, keep_last) })
+        Ok(Reply::Pruned { numbers: self.prune_checkpoints(out, no, keep_last) })
     }
 
     fn label_checkpoint(
         &mut self,
-        ctx: &Context,
+        out: &mut Emitter,
         job: &TrainingName,
         number: u32,
         label: String,
     ) -> Result<Reply, Rejection> {
         check_label(&label)?;
-        let no = self.training_no(job)?;
-        let training = self.trainings.get_mut(&no).ok_or(TrainingRefusal::JobUnknown)?;
+        let no = self.open_no(job)?;
+        let training = self.by_no.get_mut(&no).ok_or(TrainingRefusal::JobUnknown)?;
         let found =
             training.checkpoints.get_mut(&number).ok_or(TrainingRefusal::CheckpointUnknown)?;
         if found.state == CheckpointState::Going {
@@ -343,35 +331,43 @@ impl Ledger {
         found.label = label;
         let keep_last = training.head.keep_last;
         self.dirty.checkpoints.insert((no, number));
-        self.prune_checkpoints(ctx, no, keep_last);
+        self.prune_checkpoints(out, no, keep_last);
         Ok(Reply::Ok)
     }
 
     fn forget_checkpoint(&mut self, job: &TrainingName, number: u32) -> Result<Reply, Rejection> {
-        let no = *self.training_names.get(job).ok_or(TrainingRefusal::JobUnknown)?;
-        let training = self.trainings.get_mut(&no).ok_or(TrainingRefusal::JobUnknown)?;
+        let no = self.no(job).ok_or(TrainingRefusal::JobUnknown)?;
+        let training = self.by_no.get_mut(&no).ok_or(TrainingRefusal::JobUnknown)?;
         let Some(found) = training.checkpoints.get(&number) else { return Ok(Reply::Ok) };
         if found.state != CheckpointState::Going {
             return Err(TrainingRefusal::CheckpointClosed.into());
         }
         training.checkpoints.remove(&number);
         self.dirty.checkpoints.insert((no, number));
-        self.forget_training_if_empty(no);
+        self.forget_if_empty(no);
         Ok(Reply::Ok)
     }
+}
 
-    /// Emits an event about a change of a job.
-    pub(crate) fn emit_training(
-        &mut self,
-        ctx: &Context,
-        no: TrainingNo,
-        to: &'static str,
-        detail: String,
-    ) {
-        let Some(training) = self.trainings.get(&no) else { return };
-        let job = training.head.name.clone();
-        self.emit(ctx, EventKind::TrainingChanged { job, to, detail });
+/// The epochs and shards that progress is about, each once.
+fn named(
+    datasets: &Datasets,
+    by: &TrainerRef,
+    progress: Vec<ShardProgress>,
+) -> Result<Vec<Named>, Rejection> {
+    if progress.len() > limits::TRAINER_SHARDS_MAX {
+        let what = "shards held by a trainer".into();
+        return Err(Rejection::Limit { what, max: limits::TRAINER_SHARDS_MAX as u64 });
     }
+    let mut named = BTreeMap::new();
+    for ShardProgress { dataset, epoch, shard, samples } in progress {
+        let no = datasets.no(&by.job.namespace, &dataset);
+        let no = no.ok_or(TrainingRefusal::DatasetUnknown)?;
+        if named.insert((no, epoch, shard), samples).is_some() {
+            return Err(TrainingRefusal::ProgressTwice { shard }.into());
+        }
+    }
+    Ok(named.into_iter().map(|((no, epoch, shard), n)| ((no, epoch), shard, n)).collect())
 }
 
 fn check_label(label: &str) -> Result<(), Rejection> {

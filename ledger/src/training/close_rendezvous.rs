@@ -40,7 +40,7 @@ impl Ledger {
     fn close_rendezvous(&mut self, ctx: &Context, job: JobName) -> Result<Reply, Rejection> {
         self.job_or_room(&job)?;
         let no = self.make_job(job);
-        if !self.jobs[&no].head.rendezvous.closed {
+        if self.jobs.get(no).is_some_and(|job| !job.head.rendezvous.closed) {
             self.change_job(ctx, no, |job, _, told| job.close(told));
         }
         Ok(Reply::Ok)

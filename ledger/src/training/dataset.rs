@@ -6,16 +6,19 @@
 //! Deliberately absent: the samples, and how they are read. `format` and `metadata` are for the reader.
 
 use crate::batch::spec::check_name;
+use crate::kernel::codec;
 use crate::kernel::id::DatasetNo;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
+use crate::machine::image::{ImageDelta, key};
+use crate::machine::image_load::{LoadError, number, read};
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::machine::version_gate::came_with;
 use crate::training::shard_order::{EpochOf, ORDER_VERSION};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The operations on datasets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,11 +181,116 @@ impl Operation for DatasetOp {
     }
 }
 
+/// All datasets, their index, and which of their records differ from the image.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Datasets {
+    by_no: BTreeMap<DatasetNo, Dataset>,
+    // Derived.
+    names: BTreeMap<(String, String), DatasetNo>,
+    dirty: BTreeSet<DatasetNo>,
+}
+
+impl Datasets {
+    /// The number of the dataset of that name.
+    pub(crate) fn no(&self, namespace: &str, name: &str) -> Option<DatasetNo> {
+        self.names.get(&(namespace.to_owned(), name.to_owned())).copied()
+    }
+
+    /// The dataset with that number.
+    pub(crate) fn get(&self, no: DatasetNo) -> Option<&Dataset> {
+        self.by_no.get(&no)
+    }
+
+    pub(super) fn view(&self, namespace: &str, name: &str) -> Option<DatasetView<'_>> {
+        let no = self.no(namespace, name)?;
+        self.get(no).map(|dataset| view(no, dataset))
+    }
+
+    fn views_of<'a>(
+        &'a self,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = DatasetView<'a>> + use<'a> {
+        let from = (namespace.to_owned(), String::new());
+        let theirs = self.names.range(from..).take_while(move |(key, _)| key.0 == namespace);
+        theirs.filter_map(move |(_, no)| Some(view(*no, self.by_no.get(no)?)))
+    }
+
+    /// Creates a dataset, or finds the same one. `made` counts all that were ever made.
+    fn create(
+        &mut self,
+        key: (String, String),
+        spec: DatasetSpec,
+        made: &mut u32,
+    ) -> Result<Reply, Rejection> {
+        if let Some(no) = self.names.get(&key) {
+            return match self.by_no.get(no).is_some_and(|dataset| dataset.spec == spec) {
+                true => Ok(Reply::Ok),
+                false => Err(Rejection::DatasetConflict),
+            };
+        }
+        if self.views_of(&key.0).count() >= limits::DATASETS_MAX {
+            let what = "datasets of one namespace".into();
+            return Err(Rejection::Limit { what, max: limits::DATASETS_MAX as u64 });
+        }
+        *made += 1;
+        let no = DatasetNo(*made);
+        let (namespace, name) = key.clone();
+        self.by_no.insert(no, Dataset { namespace, name, spec, order_version: ORDER_VERSION });
+        self.names.insert(key, no);
+        self.dirty.insert(no);
+        Ok(Reply::Ok)
+    }
+
+    fn remove(&mut self, no: DatasetNo) {
+        if let Some(Dataset { namespace, name, .. }) = self.by_no.remove(&no) {
+            self.names.remove(&(namespace, name));
+        }
+        self.dirty.insert(no);
+    }
+
+    /// Takes the records that changed since the last call.
+    pub(crate) fn drain(&mut self, delta: &mut ImageDelta) {
+        for no in std::mem::take(&mut self.dirty) {
+            delta.set(dataset_key(no), self.by_no.get(&no).map(codec::encode));
+        }
+    }
+
+    /// Forgets which records differ from the image, because there is no image yet.
+    pub(crate) fn forget_dirty(&mut self) {
+        self.dirty.clear();
+    }
+
+    pub(crate) fn each_dataset(&self, each: &mut impl FnMut(&[u8], &[u8])) {
+        for (no, dataset) in &self.by_no {
+            each(&dataset_key(*no), &codec::encode(dataset));
+        }
+    }
+
+    /// Reads a dataset's record.
+    pub(crate) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        let no = DatasetNo(u32::from_be_bytes(number(key, 1)?));
+        self.by_no.insert(no, read(key, value)?);
+        Ok(())
+    }
+
+    /// Rebuilds what is derived.
+    pub(crate) fn derive(&mut self) {
+        for (no, dataset) in &self.by_no {
+            let name = (dataset.namespace.clone(), dataset.name.clone());
+            self.names.insert(name, *no);
+        }
+    }
+}
+
+/// The key of a dataset's record in the image.
+fn dataset_key(no: DatasetNo) -> Vec<u8> {
+    key(b'D', &[&no.0.to_be_bytes()])
+}
+
 impl Ledger {
     /// The dataset of that name.
     pub fn dataset(&self, namespace: &str, name: &str) -> Option<DatasetView<'_>> {
-        let no = self.dataset_names.get(&(namespace.to_owned(), name.to_owned()))?;
-        self.datasets.get(no).map(|dataset| view(*no, dataset))
+        self.datasets.view(namespace, name)
     }
 
     /// The datasets of a namespace, by name.
@@ -190,24 +298,21 @@ impl Ledger {
         &'a self,
         namespace: &'a str,
     ) -> impl Iterator<Item = DatasetView<'a>> + use<'a> {
-        let from = (namespace.to_owned(), String::new());
-        let theirs =
-            self.dataset_names.range(from..).take_while(move |(key, _)| key.0 == namespace);
-        theirs.filter_map(move |(_, no)| Some(view(*no, self.datasets.get(no)?)))
+        self.datasets.views_of(namespace)
     }
 
     /// The datasets of every namespace, by namespace and name.
     pub fn all_datasets(&self) -> impl Iterator<Item = DatasetView<'_>> {
-        let all = self.dataset_names.values();
-        all.filter_map(move |no| Some(view(*no, self.datasets.get(no)?)))
+        let all = self.datasets.names.values();
+        all.filter_map(move |no| Some(view(*no, self.datasets.get(*no)?)))
     }
 
-    pub(crate) fn dataset_op(&mut self, op: DatasetOp) -> Result<Reply, Rejection> {
+    fn dataset_op(&mut self, op: DatasetOp) -> Result<Reply, Rejection> {
         match op {
             DatasetOp::Create { namespace, name, spec } => {
                 self.create_dataset(namespace, name, *spec)
             }
-            DatasetOp::Delete { namespace, name } => self.delete_dataset(namespace, name),
+            DatasetOp::Delete { namespace, name } => self.delete_dataset(&namespace, &name),
         }
     }
 
@@ -222,35 +327,15 @@ impl Ledger {
         if !self.namespaces.contains_key(&namespace) {
             return Err(Rejection::NamespaceUnknown(namespace));
         }
-        let key = (namespace, name);
-        if let Some(no) = self.dataset_names.get(&key) {
-            return match self.datasets.get(no).is_some_and(|dataset| dataset.spec == spec) {
-                true => Ok(Reply::Ok),
-                false => Err(Rejection::DatasetConflict),
-            };
-        }
-        if self.datasets_of(&key.0).count() >= limits::DATASETS_MAX {
-            let what = "datasets of one namespace".into();
-            return Err(Rejection::Limit { what, max: limits::DATASETS_MAX as u64 });
-        }
-        self.meta.datasets_made += 1;
-        let no = DatasetNo(self.meta.datasets_made);
-        let (namespace, name) = key.clone();
-        self.datasets.insert(no, Dataset { namespace, name, spec, order_version: ORDER_VERSION });
-        self.dataset_names.insert(key, no);
-        self.dirty.datasets.insert(no);
-        Ok(Reply::Ok)
+        self.datasets.create((namespace, name), spec, &mut self.meta.datasets_made)
     }
 
-    fn delete_dataset(&mut self, namespace: String, name: String) -> Result<Reply, Rejection> {
-        let key = (namespace, name);
-        let Some(&no) = self.dataset_names.get(&key) else { return Ok(Reply::Ok) };
-        if self.trainings.values().any(|training| training.reads(no)) {
+    fn delete_dataset(&mut self, namespace: &str, name: &str) -> Result<Reply, Rejection> {
+        let Some(no) = self.datasets.no(namespace, name) else { return Ok(Reply::Ok) };
+        if self.trainings.any_reads(no) {
             return Err(Rejection::DatasetInUse);
         }
-        self.dataset_names.remove(&key);
-        self.datasets.remove(&no);
-        self.dirty.datasets.insert(no);
+        self.datasets.remove(no);
         Ok(Reply::Ok)
     }
 }

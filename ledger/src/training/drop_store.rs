@@ -40,8 +40,8 @@ impl Ledger {
     /// Has no effect if there is no such store: it is gone already.
     fn drop_store(&mut self, ctx: &Context, name: &StoreName) -> Result<Reply, Rejection> {
         self.check_drop(ctx, name)?;
-        if let Some(&no) = self.store_names.get(name) {
-            self.remove_store(no);
+        if let Some(no) = self.stores.no(name) {
+            self.stores.remove(no);
         }
         Ok(Reply::Ok)
     }

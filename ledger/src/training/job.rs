@@ -15,6 +15,7 @@ use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::machine::ledger::Ledger;
 use crate::training::barrier::Barrier;
+use crate::training::job_image::DirtyJobs;
 use crate::training::rendezvous::{ParticipantState, Rendezvous};
 use crate::training::round_access::RoundAccess;
 use serde::{Deserialize, Serialize};
@@ -245,29 +246,76 @@ impl Job {
     }
 }
 
-impl Ledger {
-    /// The job of that name, or `None` if it can be created: there is room, or another job can make room.
-    pub(crate) fn job_or_room(&self, name: &JobName) -> Result<Option<JobNo>, Rejection> {
-        if let Some(&no) = self.job_names.get(name) {
-            return Ok(Some(no));
-        }
-        spec::check_name("job's", &name.job)?;
-        if !self.namespaces.contains_key(&name.namespace) {
-            return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
-        }
-        self.job_to_forget(&name.namespace)?;
-        Ok(None)
+/// All jobs, their indexes, and which of their records differ from the image.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Jobs {
+    pub(super) by_no: BTreeMap<JobNo, Job>,
+    // Derived.
+    pub(super) names: BTreeMap<JobName, JobNo>,
+    of_namespace: Counts,
+    /// Participants by their incarnations.
+    incarnations: BTreeMap<SessionId, (JobNo, String)>,
+    /// Jobs by when they have something to do.
+    times: BTreeSet<(LedgerMs, JobNo)>,
+    pub(super) changes: u64,
+    pub(super) outcomes: u64,
+    pub(super) dirty: DirtyJobs,
+}
+
+/// What a change of a job means for other parts of the ledger.
+pub(crate) struct JobChange {
+    pub(crate) job: JobName,
+    /// A round that is complete.
+    pub(crate) completed: Option<u64>,
+    /// As those of [`Told`].
+    pub(crate) events: Vec<(&'static str, String, u64, String)>,
+}
+
+impl Jobs {
+    /// The number of the job of that name.
+    pub(crate) fn no(&self, name: &JobName) -> Option<JobNo> {
+        self.names.get(name).copied()
+    }
+
+    /// The job with that number.
+    pub(crate) fn get(&self, no: JobNo) -> Option<&Job> {
+        self.by_no.get(&no)
+    }
+
+    /// The job of that name.
+    pub(crate) fn named(&self, name: &JobName) -> Option<&Job> {
+        self.get(self.no(name)?)
+    }
+
+    /// The job and the name of the participant with that incarnation.
+    pub(crate) fn with_ticket(&self, incarnation: SessionId) -> Option<&(JobNo, String)> {
+        self.incarnations.get(&incarnation)
+    }
+
+    /// All incarnations, ascending.
+    pub(crate) fn incarnations(&self) -> impl Iterator<Item = SessionId> {
+        self.incarnations.keys().copied()
+    }
+
+    /// When a `Tick` next has something to do for a job.
+    pub(crate) fn next_time(&self) -> Option<LedgerMs> {
+        self.times.first().map(|due| due.0)
+    }
+
+    /// The jobs for which a `Tick` has something to do, in the order of their times.
+    pub(crate) fn due(&self, now: LedgerMs) -> Vec<JobNo> {
+        self.times.iter().take_while(|due| due.0 <= now).map(|due| due.1).collect()
     }
 
     /// The job that makes room for another job of the namespace: the longest-unused one without participants, closed
     /// or not.
-    fn job_to_forget(&self, namespace: &str) -> Result<Option<JobNo>, Rejection> {
-        if self.jobs_in.get(namespace) < limits::JOBS_MAX {
+    pub(crate) fn to_forget(&self, namespace: &str) -> Result<Option<JobNo>, Rejection> {
+        if self.of_namespace.get(namespace) < limits::JOBS_MAX {
             return Ok(None);
         }
         let first = JobName { namespace: namespace.to_owned(), job: String::new() };
-        let theirs = self.job_names.range(first..).take_while(|of| of.0.namespace == namespace);
-        let found = theirs.filter_map(|(_, no)| Some((*no, &self.jobs.get(no)?.head)));
+        let theirs = self.names.range(first..).take_while(|of| of.0.namespace == namespace);
+        let found = theirs.filter_map(|(_, no)| Some((*no, &self.by_no.get(no)?.head)));
         let unused = found.filter(|(_, head)| head.participants.is_empty());
         let oldest = unused.min_by_key(|(no, head)| (head.used_at, *no)).map(|(no, _)| no);
         let limit = || Rejection::Limit {
@@ -277,51 +325,75 @@ impl Ledger {
         oldest.map(Some).ok_or_else(limit)
     }
 
-    /// The job, created if needed, after [`Ledger::job_or_room`] found room for it.
-    pub(crate) fn make_job(&mut self, name: JobName) -> JobNo {
-        if let Some(&no) = self.job_names.get(&name) {
-            return no;
-        }
-        if let Ok(Some(unused)) = self.job_to_forget(&name.namespace) {
-            self.remove_job(unused);
-        }
-        self.meta.jobs_made += 1;
-        let no = JobNo(self.meta.jobs_made);
-        let head = JobHead { name: name.clone(), used_at: self.meta.clock, ..JobHead::default() };
+    /// Makes a job. `made` counts all that were ever made.
+    pub(crate) fn make(&mut self, name: JobName, now: LedgerMs, made: &mut u32) -> JobNo {
+        *made += 1;
+        let no = JobNo(*made);
+        let head = JobHead { name: name.clone(), used_at: now, ..JobHead::default() };
         let mut job = Job { head, ..Job::default() };
         job.due = job.next_due();
-        self.job_times.extend(job.due.map(|due| (due, no)));
-        self.jobs.insert(no, job);
-        self.jobs_in.add(&name.namespace);
-        self.job_names.insert(name, no);
-        self.dirty.jobs.insert(no);
+        self.times.extend(job.due.map(|due| (due, no)));
+        self.by_no.insert(no, job);
+        self.of_namespace.add(&name.namespace);
+        self.names.insert(name, no);
+        self.dirty.heads.insert(no);
         no
     }
 
-    /// Removes a job without participants, with its barriers and the stores of its rounds. The next job of its name counts
-    /// rounds from 1 and must not find the old stores.
-    pub(crate) fn remove_job(&mut self, no: JobNo) {
-        let Some(job) = self.jobs.remove(&no) else { return };
-        self.job_names.remove(&job.head.name);
-        self.jobs_in.remove(&job.head.name.namespace);
-        self.job_times.retain(|due| due.1 != no);
+    /// Removes a job with its barriers. Returns its name: the stores of its rounds must go too.
+    pub(crate) fn remove(&mut self, no: JobNo) -> Option<JobName> {
+        let job = self.by_no.remove(&no)?;
+        self.names.remove(&job.head.name);
+        self.of_namespace.remove(&job.head.name.namespace);
+        self.times.retain(|due| due.1 != no);
         for participant in job.head.participants.values() {
             self.incarnations.remove(&participant.incarnation);
         }
-        self.dirty.jobs.insert(no);
+        self.dirty.heads.insert(no);
         self.dirty.barriers.extend(job.barriers.into_keys().map(|name| (no, name)));
-        self.drop_stores_before(&job.head.name, u64::MAX);
-        self.job_changes += 1;
-        self.job_outcomes += 1;
+        self.changes += 1;
+        self.outcomes += 1;
+        Some(job.head.name)
     }
 
-    /// Rebuilds the state derived from the jobs.
-    pub(crate) fn derive_jobs(&mut self) {
-        for (no, job) in &mut self.jobs {
+    /// Changes a job, and keeps the indexes. Returns what follows outside of jobs.
+    pub(crate) fn change(
+        &mut self,
+        no: JobNo,
+        now: LedgerMs,
+        act: impl FnOnce(&mut Job, LedgerMs, &mut JobEffects),
+    ) -> Option<JobChange> {
+        let job = self.by_no.get_mut(&no)?;
+        let mut effects = JobEffects::default();
+        act(job, now, &mut effects);
+        job.settle(now, &mut effects);
+        job.head.used_at = now;
+        job.head.version += 1;
+        if let Some(due) = job.due {
+            self.times.remove(&(due, no));
+        }
+        job.due = job.next_due();
+        self.times.extend(job.due.map(|due| (due, no)));
+        self.outcomes += u64::from(!effects.only_came());
+        for incarnation in &effects.went {
+            self.incarnations.remove(incarnation);
+        }
+        self.incarnations
+            .extend(effects.came.into_iter().map(|(incarnation, name)| (incarnation, (no, name))));
+        self.dirty.heads.insert(no);
+        self.dirty.barriers.extend(effects.barriers.into_iter().map(|barrier| (no, barrier)));
+        self.changes += 1;
+        let job = job.head.name.clone();
+        Some(JobChange { job, completed: effects.completed, events: effects.events })
+    }
+
+    /// Rebuilds what is derived.
+    pub(crate) fn derive(&mut self) {
+        for (no, job) in &mut self.by_no {
             job.due = job.next_due();
-            self.job_times.extend(job.due.map(|due| (due, *no)));
-            self.job_names.insert(job.head.name.clone(), *no);
-            self.jobs_in.add(&job.head.name.namespace);
+            self.times.extend(job.due.map(|due| (due, *no)));
+            self.names.insert(job.head.name.clone(), *no);
+            self.of_namespace.add(&job.head.name.namespace);
             for (name, participant) in &job.head.participants {
                 self.incarnations.insert(participant.incarnation, (*no, name.clone()));
             }
@@ -329,11 +401,11 @@ impl Ledger {
     }
 
     /// Checks the invariants of jobs.
-    pub(crate) fn check_jobs(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let (mut incarnations, mut times) = (0, 0);
-        for (no, job) in &self.jobs {
+        for (no, job) in &self.by_no {
             job.check().map_err(|why| format!("job {no}: {why}"))?;
-            if self.job_names.get(&job.head.name) != Some(no) {
+            if self.names.get(&job.head.name) != Some(no) {
                 return Err(format!("job {no} is not found by its name"));
             }
             for (name, participant) in &job.head.participants {
@@ -345,19 +417,53 @@ impl Ledger {
             }
             if let Some(due) = job.due {
                 times += 1;
-                if !self.job_times.contains(&(due, *no)) {
+                if !self.times.contains(&(due, *no)) {
                     return Err(format!("the index of jobs' times lacks {no}"));
                 }
             }
         }
-        let counted = self.job_names.keys().map(|name| name.namespace.as_str());
-        if counted.collect::<Counts>() != self.jobs_in {
+        let counted = self.names.keys().map(|name| name.namespace.as_str());
+        if counted.collect::<Counts>() != self.of_namespace {
             return Err("the counts of jobs by namespace differ".into());
         }
-        let sizes = (self.job_names.len(), self.incarnations.len(), self.job_times.len());
-        match sizes == (self.jobs.len(), incarnations, times) {
+        let sizes = (self.names.len(), self.incarnations.len(), self.times.len());
+        match sizes == (self.by_no.len(), incarnations, times) {
             true => Ok(()),
-            false => Err(format!("indices of {} jobs differ: {sizes:?}", self.jobs.len())),
+            false => Err(format!("indices of {} jobs differ: {sizes:?}", self.by_no.len())),
+        }
+    }
+}
+
+impl Ledger {
+    /// The job of that name, or `None` if it can be created: there is room, or another job can make room.
+    pub(crate) fn job_or_room(&self, name: &JobName) -> Result<Option<JobNo>, Rejection> {
+        if let Some(no) = self.jobs.no(name) {
+            return Ok(Some(no));
+        }
+        spec::check_name("job's", &name.job)?;
+        if !self.namespaces.contains_key(&name.namespace) {
+            return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
+        }
+        self.jobs.to_forget(&name.namespace)?;
+        Ok(None)
+    }
+
+    /// The job, created if needed, after [`Ledger::job_or_room`] found room for it.
+    pub(crate) fn make_job(&mut self, name: JobName) -> JobNo {
+        if let Some(no) = self.jobs.no(&name) {
+            return no;
+        }
+        if let Ok(Some(unused)) = self.jobs.to_forget(&name.namespace) {
+            self.remove_job(unused);
+        }
+        self.jobs.make(name, self.meta.clock, &mut self.meta.jobs_made)
+    }
+
+    /// Removes a job without participants, with its barriers and the stores of its rounds. The next job of its name counts
+    /// rounds from 1 and must not find the old stores.
+    pub(crate) fn remove_job(&mut self, no: JobNo) {
+        if let Some(name) = self.jobs.remove(no) {
+            self.stores.drop_before(&name, u64::MAX);
         }
     }
 }

@@ -81,8 +81,8 @@ impl<'a> JobView<'a> {
 impl Ledger {
     /// The job of that name, if there is one.
     pub fn job(&self, name: &JobName) -> Option<JobView<'_>> {
-        let no = self.job_names.get(name)?;
-        self.jobs.get(no).map(|job| JobView { no: *no, job })
+        let no = self.jobs.no(name)?;
+        self.jobs.get(no).map(|job| JobView { no, job })
     }
 
     /// The jobs of a namespace after this one by name.
@@ -94,31 +94,32 @@ impl Ledger {
 
     /// The jobs of every namespace after this one by namespace and name.
     pub fn all_jobs_after(&self, after: JobName) -> impl Iterator<Item = JobView<'_>> {
-        self.job_names
+        self.jobs
+            .names
             .range((Bound::Excluded(after), Bound::Unbounded))
-            .filter_map(|(_, no)| self.jobs.get(no).map(|job| JobView { no: *no, job }))
+            .filter_map(|(_, no)| self.jobs.by_no.get(no).map(|job| JobView { no: *no, job }))
     }
 
     /// The participant with that incarnation, and its job, while it exists.
     pub fn participant(&self, incarnation: SessionId) -> Option<(JobView<'_>, &Participant)> {
-        let (no, name) = self.incarnations.get(&incarnation)?;
-        let job = self.jobs.get(no)?;
+        let (no, name) = self.jobs.with_ticket(incarnation)?;
+        let job = self.jobs.get(*no)?;
         Some((JobView { no: *no, job }, job.head.participants.get(name)?))
     }
 
     /// All incarnations, and for how many milliseconds each may be silent.
     pub fn keep_alives(&self) -> impl Iterator<Item = (SessionId, u64)> {
-        let all = self.jobs.values().flat_map(|job| job.head.participants.values());
+        let all = self.jobs.by_no.values().flat_map(|job| job.head.participants.values());
         all.map(|p| (p.incarnation, p.decl.keep_alive_ms))
     }
 
     /// Changes whenever a job changes. Not part of the state: it only tells readers to check again.
     pub fn job_changes(&self) -> u64 {
-        self.job_changes
+        self.jobs.changes
     }
 
     /// Changes whenever a job changes for its present participants, but not when one more has come and the others wait on.
     pub fn job_outcomes(&self) -> u64 {
-        self.job_outcomes
+        self.jobs.outcomes
     }
 }

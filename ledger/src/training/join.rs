@@ -77,8 +77,7 @@ impl Ledger {
     ) -> Result<Reply, Rejection> {
         decl.check()?;
         config.check()?;
-        if let Some(no) = self.job_or_room(&job)? {
-            let job = &self.jobs[&no];
+        if let Some(job) = self.job_or_room(&job)?.and_then(|no| self.jobs.get(no)) {
             job.admits(&decl.name, &config)?;
             job.has_room(&decl.name)?;
         }

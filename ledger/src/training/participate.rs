@@ -47,8 +47,8 @@ impl Ledger {
         decl: ParticipantDecl,
     ) -> Result<Reply, Rejection> {
         decl.check()?;
-        if let Some(no) = self.job_or_room(&job)? {
-            self.jobs[&no].has_room(&decl.name)?;
+        if let Some(job) = self.job_or_room(&job)?.and_then(|no| self.jobs.get(no)) {
+            job.has_room(&decl.name)?;
         }
         let (no, keep_alive_ms) = (self.make_job(job), decl.keep_alive_ms);
         let incarnation = ctx.session();

@@ -103,16 +103,15 @@ impl Ledger {
     /// Records which client sessions were opened before the cluster's version was raised to 3 from `before`.
     pub(crate) fn separate_sessions(&mut self, ctx: &Context, before: u32) {
         let raised = before < SCHEDULING_VERSION && self.meta.version >= SCHEDULING_VERSION;
-        if raised && !self.clients.is_empty() {
-            self.holders_from = ctx.session();
-            self.dirty.holders_from = true;
+        if raised {
+            self.clients.separate(ctx.session());
         }
     }
 
     /// The holder to record for a joining participant; `None` below version 3 and for a session that was opened below
     /// it. Such a join can be in progress while the version is raised.
     pub(crate) fn joiner(&self, ctx: &Context) -> Option<String> {
-        let session = ctx.caller.filter(|session| *session >= self.holders_from)?;
+        let session = ctx.caller.filter(|session| self.clients.names_holder(*session))?;
         let holder = self.client_holder(session);
         holder.filter(|_| self.meta.version >= SCHEDULING_VERSION).map(str::to_owned)
     }
@@ -123,7 +122,7 @@ impl Ledger {
             return None;
         }
         let job = JobName { namespace: name.namespace.clone(), job: name.job.clone() };
-        self.job_names.get(&job).and_then(|no| self.jobs.get(no))
+        self.jobs.named(&job)
     }
 
     /// Refuses to change the store of a round before the latest complete one of its job. Refuses the store of the latest

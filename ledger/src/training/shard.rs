@@ -12,8 +12,9 @@ use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::machine::seeded::{Bug, seeded};
 use crate::machine::version_gate::came_with;
+use crate::training::dataset::Datasets;
 use crate::training::dataset_epoch::{DatasetEpoch, Mark, ShardClaim, ShardState, record_of};
-use crate::training::state::{TrainerRef, Training};
+use crate::training::state::{TrainerRef, Training, Trainings};
 use serde::{Deserialize, Serialize};
 
 /// The operations of trainers on shards.
@@ -101,37 +102,45 @@ impl Operation for ShardOp {
 }
 
 impl Ledger {
-    pub(crate) fn shard_op(&mut self, ctx: &mut Context, op: ShardOp) -> Result<Reply, Rejection> {
+    fn shard_op(&mut self, ctx: &mut Context, op: ShardOp) -> Result<Reply, Rejection> {
+        let (trainings, datasets) = (&mut self.trainings, &self.datasets);
         match op {
-            ShardOp::Claim { by, dataset, epoch } => self.claim_shard(ctx, &by, &dataset, epoch),
-            ShardOp::Finish { by, shard, step } => self.end_claim(&by, &shard, None, step),
+            ShardOp::Claim { by, dataset, epoch } => {
+                trainings.claim_shard(datasets, ctx, &by, &dataset, epoch)
+            }
+            ShardOp::Finish { by, shard, step } => {
+                trainings.end_claim(datasets, &by, &shard, None, step)
+            }
             ShardOp::Release { by, shard, samples, step } => {
-                self.end_claim(&by, &shard, Some(samples), step)
+                trainings.end_claim(datasets, &by, &shard, Some(samples), step)
             }
         }
     }
+}
 
-    fn dataset_of(&self, by: &TrainerRef, name: &str) -> Result<DatasetNo, Rejection> {
-        let key = (by.job.namespace.clone(), name.to_owned());
-        self.dataset_names.get(&key).copied().ok_or(TrainingRefusal::DatasetUnknown.into())
-    }
+/// The dataset of that name in the namespace of the trainer's job.
+fn dataset_of(datasets: &Datasets, by: &TrainerRef, name: &str) -> Result<DatasetNo, Rejection> {
+    datasets.no(&by.job.namespace, name).ok_or(TrainingRefusal::DatasetUnknown.into())
+}
 
+impl Trainings {
     fn claim_shard(
         &mut self,
+        datasets: &Datasets,
         ctx: &mut Context,
         by: &TrainerRef,
         dataset: &str,
         epoch: u64,
     ) -> Result<Reply, Rejection> {
         let no = self.heard(by)?;
-        let dataset = self.dataset_of(by, dataset)?;
-        let held = self.trainings.get(&no).map_or(0, |t| t.held_by(&by.trainer).count());
+        let dataset = dataset_of(datasets, by, dataset)?;
+        let held = self.by_no.get(&no).map_or(0, |t| t.held_by(&by.trainer).count());
         if held >= limits::TRAINER_SHARDS_MAX {
             let what = "shards held by a trainer".into();
             return Err(Rejection::Limit { what, max: limits::TRAINER_SHARDS_MAX as u64 });
         }
-        self.open_dataset_epoch(no, dataset, epoch)?;
-        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        self.open_dataset_epoch(datasets, no, (dataset, epoch))?;
+        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
         let Some(dataset_epoch) = training.dataset_epochs.get_mut(&(dataset, epoch)) else {
             return Ok(Reply::NoShard { finished: true });
         };
@@ -158,21 +167,21 @@ impl Ledger {
     /// Opens the epoch, unless it is open or done.
     fn open_dataset_epoch(
         &mut self,
+        datasets: &Datasets,
         no: TrainingNo,
-        dataset: DatasetNo,
-        epoch: u64,
+        (dataset, epoch): (DatasetNo, u64),
     ) -> Result<(), Rejection> {
         if epoch >= limits::EPOCHS_MAX {
             let what = "epochs of a dataset".into();
             return Err(Rejection::Limit { what, max: limits::EPOCHS_MAX });
         }
-        let open: u64 = self.trainings.values().map(Training::shards_open).sum();
-        let Some(training) = self.trainings.get_mut(&no) else { return Ok(()) };
+        let open: u64 = self.by_no.values().map(Training::shards_open).sum();
+        let Some(training) = self.by_no.get_mut(&no) else { return Ok(()) };
         let done = training.head.done.get(&dataset).is_some_and(|done| done.contains(epoch));
         if done || training.dataset_epochs.contains_key(&(dataset, epoch)) {
             return Ok(());
         }
-        let Some(spec) = self.datasets.get(&dataset) else { return Ok(()) };
+        let Some(spec) = datasets.get(dataset) else { return Ok(()) };
         if training.dataset_epochs.len() >= limits::DATASET_EPOCHS_MAX {
             let what = "epochs of one job under way".into();
             return Err(Rejection::Limit { what, max: limits::DATASET_EPOCHS_MAX as u64 });
@@ -191,16 +200,17 @@ impl Ledger {
     /// Ends a claim: the holder has all of its shard, or this many samples of it, in the job's state.
     fn end_claim(
         &mut self,
+        datasets: &Datasets,
         by: &TrainerRef,
         at: &ShardRef,
         samples: Option<u32>,
         step: u64,
     ) -> Result<Reply, Rejection> {
         let no = self.heard(by)?;
-        let dataset = self.dataset_of(by, &at.dataset)?;
+        let dataset = dataset_of(datasets, by, &at.dataset)?;
         let key = (dataset, at.epoch);
-        let len = self.datasets.get(&dataset).map_or(0, |d| d.spec.shard_len(at.number));
-        let Some(training) = self.trainings.get(&no) else { return Ok(Reply::Ok) };
+        let len = datasets.get(dataset).map_or(0, |d| d.spec.shard_len(at.number));
+        let Some(training) = self.by_no.get(&no) else { return Ok(Reply::Ok) };
         let Some(dataset_epoch) = training.dataset_epochs.get(&key) else {
             let done = training.head.done.get(&dataset).is_some_and(|d| d.contains(at.epoch));
             return match done && samples.is_none() {
@@ -245,7 +255,7 @@ impl Ledger {
         len: u32,
         by: &str,
     ) -> Result<Reply, Rejection> {
-        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
         if let Some(trainer) = training.trainers.get_mut(by).filter(|_| moved) {
             trainer.contributed = trainer.contributed.max(Some(mark.step));
             self.dirty.trainers.insert((no, by.to_owned()));

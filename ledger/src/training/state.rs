@@ -7,16 +7,21 @@
 //!
 //! Deliberately absent: how trainers find each other (rendezvous), and their bytes.
 
+use crate::batch::spec::check_name;
 use crate::kernel::counts::Counts;
 use crate::kernel::id::{Attempt, DatasetNo, LedgerMs, SessionId, TrainingNo};
+use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::kernel::rows::Rows;
 use crate::kernel::training_refusal::TrainingRefusal;
+use crate::machine::event::{Emitter, EventKind};
 use crate::machine::ledger::Ledger;
 use crate::machine::version_gate::came_with;
 use crate::training::checkpoint::Checkpoint;
+use crate::training::dataset::{Dataset, Datasets};
 use crate::training::dataset_epoch::DatasetEpoch;
 use crate::training::shard_ring::Ring;
+use crate::training::training_image::DirtyTrainings;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -157,54 +162,59 @@ impl Training {
     }
 }
 
-impl Ledger {
-    /// The job of that name, created if needed.
-    pub(crate) fn training_for(&mut self, name: &TrainingName) -> Result<TrainingNo, Rejection> {
-        crate::batch::spec::check_name("job's", &name.job)?;
-        if let Some(&no) = self.training_names.get(name) {
-            return match self.trainings.get(&no).is_some_and(|t| t.head.deleting) {
-                true => Err(TrainingRefusal::JobDeleting.into()),
-                false => Ok(no),
-            };
-        }
-        if !self.namespaces.contains_key(&name.namespace) {
-            return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
-        }
-        if self.trainings_in.get(&name.namespace) >= crate::kernel::limits::TRAININGS_MAX {
-            let what = "training jobs of one namespace".into();
-            return Err(Rejection::Limit {
-                what,
-                max: crate::kernel::limits::TRAININGS_MAX as u64,
-            });
-        }
-        self.meta.trainings_made += 1;
-        let no = TrainingNo(self.meta.trainings_made);
-        let head = TrainingHead {
-            name: name.clone(),
-            generation: 1,
-            keep_last: crate::kernel::limits::KEEP_LAST_DEFAULT,
-            ..TrainingHead::default()
-        };
-        self.trainings.insert(no, Training { head, ..Training::default() });
-        self.training_names.insert(name.clone(), no);
-        self.trainings_in.add(&name.namespace);
-        self.dirty.trainings.insert(no);
-        Ok(no)
+/// All training jobs, their indexes, and which of their records differ from the image.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trainings {
+    pub(super) by_no: BTreeMap<TrainingNo, Training>,
+    // Derived.
+    pub(super) names: BTreeMap<TrainingName, TrainingNo>,
+    pub(super) of_namespace: Counts,
+    /// Trainers by when they are lost.
+    pub(super) ends: BTreeSet<(LedgerMs, TrainingNo, String)>,
+    pub(super) changes: u64,
+    pub(super) dirty: DirtyTrainings,
+}
+
+impl Trainings {
+    /// The number of the job of that name, also of one that is being deleted.
+    pub(crate) fn no(&self, name: &TrainingName) -> Option<TrainingNo> {
+        self.names.get(name).copied()
     }
 
     /// The job of that name, if it exists and is not being deleted.
-    pub(crate) fn training_no(&self, name: &TrainingName) -> Result<TrainingNo, Rejection> {
-        let no = *self.training_names.get(name).ok_or(TrainingRefusal::JobUnknown)?;
-        match self.trainings.get(&no).is_some_and(|t| t.head.deleting) {
+    pub(super) fn open_no(&self, name: &TrainingName) -> Result<TrainingNo, Rejection> {
+        let no = self.no(name).ok_or(TrainingRefusal::JobUnknown)?;
+        match self.by_no.get(&no).is_some_and(|t| t.head.deleting) {
             true => Err(TrainingRefusal::JobDeleting.into()),
             false => Ok(no),
         }
     }
 
+    /// Makes a job. `made` counts all that were ever made.
+    fn make(&mut self, name: &TrainingName, made: &mut u32) -> Result<TrainingNo, Rejection> {
+        if self.of_namespace.get(&name.namespace) >= limits::TRAININGS_MAX {
+            let what = "training jobs of one namespace".into();
+            return Err(Rejection::Limit { what, max: limits::TRAININGS_MAX as u64 });
+        }
+        *made += 1;
+        let no = TrainingNo(*made);
+        let head = TrainingHead {
+            name: name.clone(),
+            generation: 1,
+            keep_last: limits::KEEP_LAST_DEFAULT,
+            ..TrainingHead::default()
+        };
+        self.by_no.insert(no, Training { head, ..Training::default() });
+        self.names.insert(name.clone(), no);
+        self.of_namespace.add(&name.namespace);
+        self.dirty.heads.insert(no);
+        Ok(no)
+    }
+
     /// The job of a trainer with a valid incarnation, in a generation that needs no recovery.
-    pub(crate) fn heard(&mut self, by: &TrainerRef) -> Result<TrainingNo, Rejection> {
-        let no = self.training_no(&by.job)?;
-        let Some(training) = self.trainings.get_mut(&no) else {
+    pub(super) fn heard(&mut self, by: &TrainerRef) -> Result<TrainingNo, Rejection> {
+        let no = self.open_no(&by.job)?;
+        let Some(training) = self.by_no.get_mut(&no) else {
             return Err(TrainingRefusal::JobUnknown.into());
         };
         let theirs = training.trainers.get(&by.trainer).and_then(|trainer| trainer.incarnation);
@@ -212,46 +222,54 @@ impl Ledger {
             return Err(TrainingRefusal::TicketVoid.into());
         }
         needs_no_recovery(&training.head)?;
-        self.training_changes += 1;
+        self.changes += 1;
         Ok(no)
     }
 
-    /// Changes whenever a job changes. Not part of the state: it only tells readers to check again.
-    pub fn training_changes(&self) -> u64 {
-        self.training_changes
+    /// Whether a job reads a dataset.
+    pub(crate) fn any_reads(&self, no: DatasetNo) -> bool {
+        self.by_no.values().any(|training| training.reads(no))
     }
 
-    /// Rebuilds the state derived from the jobs; false if a record is missing.
-    pub(crate) fn derive_trainings(&mut self) -> bool {
-        for (no, dataset) in &self.datasets {
-            let name = (dataset.namespace.clone(), dataset.name.clone());
-            self.dataset_names.insert(name, *no);
-        }
-        for (no, training) in &mut self.trainings {
+    /// When the next trainer is lost.
+    pub(crate) fn next_end(&self) -> Option<LedgerMs> {
+        self.ends.first().map(|end| end.0)
+    }
+
+    /// Emits an event about a change of a job.
+    pub(super) fn emit(&self, out: &mut Emitter, no: TrainingNo, to: &'static str, detail: String) {
+        let Some(training) = self.by_no.get(&no) else { return };
+        let job = training.head.name.clone();
+        out.emit(EventKind::TrainingChanged { job, to, detail });
+    }
+
+    /// Rebuilds what is derived; false if a record is missing.
+    pub(crate) fn derive(&mut self, datasets: &Datasets) -> bool {
+        for (no, training) in &mut self.by_no {
             if training.head.generation == 0 {
                 return false;
             }
-            self.training_names.insert(training.head.name.clone(), *no);
-            self.trainings_in.add(&training.head.name.namespace);
+            self.names.insert(training.head.name.clone(), *no);
+            self.of_namespace.add(&training.head.name.namespace);
             training.ring = Ring::of(&training.head.world);
             for ((dataset, epoch), dataset_epoch) in &mut training.dataset_epochs {
-                let Some(dataset) = self.datasets.get(dataset) else { return false };
+                let Some(dataset) = datasets.get(*dataset) else { return false };
                 if dataset_epoch.shards.len() != dataset.spec.shards() as usize {
                     return false;
                 }
                 dataset_epoch.derive(dataset, *epoch, &training.ring);
             }
             let ends = training.trainers.iter().filter(|(_, t)| t.incarnation.is_some());
-            self.trainer_ends.extend(ends.map(|(name, t)| (t.ends, *no, name.clone())));
+            self.ends.extend(ends.map(|(name, t)| (t.ends, *no, name.clone())));
         }
         true
     }
 
     /// Checks the invariants of jobs.
-    pub(crate) fn check_trainings(&self) -> Result<(), String> {
+    pub(crate) fn check(&self, datasets: &Datasets) -> Result<(), String> {
         let mut ends = BTreeSet::new();
         let mut tokens = BTreeSet::new();
-        for (no, training) in &self.trainings {
+        for (no, training) in &self.by_no {
             let job = format!("training job {no}");
             let world: BTreeSet<&String> = training.head.world.iter().collect();
             if world.len() != training.head.world.len()
@@ -263,44 +281,63 @@ impl Ledger {
                 training.trainers.iter().filter(|(_, trainer)| trainer.incarnation.is_some());
             ends.extend(there.map(|(name, trainer)| (trainer.ends, *no, name.clone())));
             for (&(dataset, epoch), dataset_epoch) in &training.dataset_epochs {
-                self.check_dataset_epoch(training, dataset, epoch, dataset_epoch, &mut tokens)
+                let Some(found) = datasets.get(dataset) else {
+                    return Err(format!("{job}, {dataset}/{epoch}: no dataset"));
+                };
+                check_dataset_epoch(training, (found, epoch), dataset_epoch, &mut tokens)
                     .map_err(|why| format!("{job}, {dataset}/{epoch}: {why}"))?;
             }
             training.check_checkpoints().map_err(|why| format!("{job}: {why}"))?;
         }
-        if ends != self.trainer_ends {
+        if ends != self.ends {
             return Err("the index of trainers' ends differs".into());
         }
-        if self.training_names.len() != self.trainings.len() {
+        if self.names.len() != self.by_no.len() {
             return Err("the index of training jobs' names differs".into());
         }
-        let counted = self.training_names.keys().map(|name| name.namespace.as_str());
-        if counted.collect::<Counts>() != self.trainings_in {
+        let counted = self.names.keys().map(|name| name.namespace.as_str());
+        if counted.collect::<Counts>() != self.of_namespace {
             return Err("the counts of training jobs by namespace differ".into());
         }
         Ok(())
     }
+}
 
-    fn check_dataset_epoch(
-        &self,
-        training: &Training,
-        dataset: DatasetNo,
-        epoch: u64,
-        dataset_epoch: &DatasetEpoch,
-        tokens: &mut BTreeSet<Attempt>,
-    ) -> Result<(), String> {
-        let Some(dataset) = self.datasets.get(&dataset) else { return Err("no dataset".into()) };
-        if *dataset_epoch
-            != DatasetEpoch::with(dataset_epoch.shards.clone(), dataset, epoch, &training.ring)
-        {
-            return Err("what is derived differs".into());
+fn check_dataset_epoch(
+    training: &Training,
+    (dataset, epoch): (&Dataset, u64),
+    dataset_epoch: &DatasetEpoch,
+    tokens: &mut BTreeSet<Attempt>,
+) -> Result<(), String> {
+    if *dataset_epoch
+        != DatasetEpoch::with(dataset_epoch.shards.clone(), dataset, epoch, &training.ring)
+    {
+        return Err("what is derived differs".into());
+    }
+    for (number, shard) in (0..).zip(&dataset_epoch.shards) {
+        shard
+            .check(dataset.spec.shard_len(number), training, tokens)
+            .map_err(|why| format!("shard {number}: {why}"))?;
+    }
+    Ok(())
+}
+
+impl Ledger {
+    /// The job of that name, created if needed.
+    pub(super) fn training_for(&mut self, name: &TrainingName) -> Result<TrainingNo, Rejection> {
+        check_name("job's", &name.job)?;
+        if self.trainings.no(name).is_some() {
+            return self.trainings.open_no(name);
         }
-        for (number, shard) in (0..).zip(&dataset_epoch.shards) {
-            shard
-                .check(dataset.spec.shard_len(number), training, tokens)
-                .map_err(|why| format!("shard {number}: {why}"))?;
+        if !self.namespaces.contains_key(&name.namespace) {
+            return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
         }
-        Ok(())
+        self.trainings.make(name, &mut self.meta.trainings_made)
+    }
+
+    /// Changes whenever a job changes. Not part of the state: it only tells readers to check again.
+    pub fn training_changes(&self) -> u64 {
+        self.trainings.changes
     }
 }
 

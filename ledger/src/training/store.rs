@@ -14,8 +14,10 @@ use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::machine::command::StoreName;
 use crate::machine::ledger::Ledger;
+use crate::training::job::JobName;
+use crate::training::store_image::DirtyStores;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// One store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +44,7 @@ pub(crate) fn weight(key: &[u8], value: &[u8]) -> u64 {
 }
 
 /// When a store that was last used then is removed.
-pub(crate) fn store_ends(used_at: LedgerMs) -> LedgerMs {
+fn ends(used_at: LedgerMs) -> LedgerMs {
     LedgerMs(used_at.0.saturating_add(limits::STORE_TTL_MS))
 }
 
@@ -105,89 +107,115 @@ impl<'a> StoreView<'a> {
     }
 }
 
-impl Ledger {
-    /// The store of that name, if there is one.
-    pub fn store(&self, name: &StoreName) -> Option<StoreView<'_>> {
-        let no = self.store_names.get(name)?;
-        self.stores.get(no).map(|store| StoreView { store })
+/// All stores, their indexes, and which of their records differ from the image.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stores {
+    pub(super) by_no: BTreeMap<StoreNo, Store>,
+    // Derived.
+    names: BTreeMap<StoreName, StoreNo>,
+    of_namespace: Counts,
+    /// By when they were last used.
+    uses: BTreeSet<(LedgerMs, StoreNo)>,
+    /// Of all of them.
+    pub(super) bytes: u64,
+    pub(super) changes: u64,
+    pub(super) dirty: DirtyStores,
+}
+
+impl Stores {
+    /// The number of the store of that name.
+    pub(crate) fn no(&self, name: &StoreName) -> Option<StoreNo> {
+        self.names.get(name).copied()
     }
 
-    /// The names of all stores, ascending.
-    pub fn store_names(&self) -> impl Iterator<Item = &StoreName> {
-        self.store_names.keys()
-    }
-
-    /// Changes whenever a store changes. Not part of the state: it only tells readers to check again.
-    pub fn store_changes(&self) -> u64 {
-        self.store_changes
-    }
-
-    /// The store of that name, created if needed, and marked as used now.
-    pub(crate) fn use_store(&mut self, name: StoreName) -> Result<StoreNo, Rejection> {
-        spec::check_name("job's", &name.job)?;
-        if !self.namespaces.contains_key(&name.namespace) {
-            return Err(Rejection::NamespaceUnknown(name.namespace));
-        }
-        let now = self.meta.clock;
-        if let Some(&no) = self.store_names.get(&name) {
-            if let Some(store) = self.stores.get_mut(&no) {
-                self.store_uses.remove(&(store.head.used_at, no));
+    /// Marks a store as used now, and creates it if needed. `made` counts all that were ever made.
+    pub(crate) fn use_or_make(
+        &mut self,
+        name: StoreName,
+        now: LedgerMs,
+        made: &mut u32,
+    ) -> Result<StoreNo, Rejection> {
+        if let Some(&no) = self.names.get(&name) {
+            if let Some(store) = self.by_no.get_mut(&no) {
+                self.uses.remove(&(store.head.used_at, no));
                 store.head.used_at = now;
             }
-            self.store_uses.insert((now, no));
-            self.dirty.stores.insert(no);
+            self.uses.insert((now, no));
+            self.dirty.heads.insert(no);
             return Ok(no);
         }
-        if self.stores_in.get(&name.namespace) >= limits::STORES_MAX {
+        if self.of_namespace.get(&name.namespace) >= limits::STORES_MAX {
             let what = "stores of one namespace".into();
             return Err(Rejection::Limit { what, max: limits::STORES_MAX as u64 });
         }
-        self.meta.stores_made += 1;
-        let no = StoreNo(self.meta.stores_made);
+        *made += 1;
+        let no = StoreNo(*made);
         let head = StoreHead { name: name.clone(), used_at: now };
-        self.stores.insert(no, Store { head, ..Store::default() });
-        self.stores_in.add(&name.namespace);
-        self.store_names.insert(name, no);
-        self.store_uses.insert((now, no));
-        self.dirty.stores.insert(no);
+        self.by_no.insert(no, Store { head, ..Store::default() });
+        self.of_namespace.add(&name.namespace);
+        self.names.insert(name, no);
+        self.uses.insert((now, no));
+        self.dirty.heads.insert(no);
         Ok(no)
     }
 
     /// Removes a store with its contents.
-    pub(crate) fn remove_store(&mut self, no: StoreNo) {
-        let Some(store) = self.stores.remove(&no) else { return };
-        self.store_names.remove(&store.head.name);
-        self.stores_in.remove(&store.head.name.namespace);
-        self.store_uses.remove(&(store.head.used_at, no));
-        self.store_bytes -= store.bytes;
-        self.store_changes += 1;
-        self.dirty.stores.insert(no);
-        self.dirty.emptied_stores.insert(no);
+    pub(crate) fn remove(&mut self, no: StoreNo) {
+        let Some(store) = self.by_no.remove(&no) else { return };
+        self.names.remove(&store.head.name);
+        self.of_namespace.remove(&store.head.name.namespace);
+        self.uses.remove(&(store.head.used_at, no));
+        self.bytes -= store.bytes;
+        self.changes += 1;
+        self.dirty.heads.insert(no);
+        self.dirty.emptied.insert(no);
+    }
+
+    /// The stores of a job's rounds before this one.
+    fn before(&self, job: &JobName, round: u64) -> impl Iterator<Item = StoreNo> + use<'_> {
+        let JobName { namespace, job } = job.clone();
+        let of = |round| StoreName { namespace: namespace.clone(), job: job.clone(), round };
+        self.names.range(of(1)..of(round)).map(|store| *store.1)
+    }
+
+    /// Whether a job has a store of a round.
+    pub(crate) fn has_rounds(&self, job: &JobName) -> bool {
+        self.before(job, u64::MAX).next().is_some()
+    }
+
+    /// Drops the stores of a job's rounds before this one: no member of a later round uses them.
+    pub(crate) fn drop_before(&mut self, job: &JobName, round: u64) {
+        let old: Vec<_> = self.before(job, round).collect();
+        old.into_iter().for_each(|no| self.remove(no));
+    }
+
+    /// When the next store was unused for too long.
+    pub(crate) fn next_end(&self) -> Option<LedgerMs> {
+        self.uses.first().map(|(used_at, _)| ends(*used_at))
     }
 
     /// Removes stores that were unused for too long.
-    pub(crate) fn forget_stores(&mut self) {
-        let now = self.meta.clock;
-        while let Some(&(_, no)) = self.store_uses.first().filter(|u| store_ends(u.0) <= now) {
-            self.remove_store(no);
+    pub(crate) fn forget_unused(&mut self, now: LedgerMs) {
+        while let Some(&(_, no)) = self.uses.first().filter(|used| ends(used.0) <= now) {
+            self.remove(no);
         }
     }
 
-    /// Rebuilds the state derived from the stores.
-    pub(crate) fn derive_stores(&mut self) {
-        for (no, store) in &mut self.stores {
+    /// Rebuilds what is derived.
+    pub(crate) fn derive(&mut self) {
+        for (no, store) in &mut self.by_no {
             (store.entries, store.bytes) = store.count();
-            self.store_bytes += store.bytes;
-            self.store_names.insert(store.head.name.clone(), *no);
-            self.stores_in.add(&store.head.name.namespace);
-            self.store_uses.insert((store.head.used_at, *no));
+            self.bytes += store.bytes;
+            self.names.insert(store.head.name.clone(), *no);
+            self.of_namespace.add(&store.head.name.namespace);
+            self.uses.insert((store.head.used_at, *no));
         }
     }
 
     /// Checks the invariants of stores.
-    pub(crate) fn check_stores(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let mut bytes = 0;
-        for (no, store) in &self.stores {
+        for (no, store) in &self.by_no {
             let (counted, found) = ((store.entries, store.bytes), store.count());
             bytes += found.1;
             if counted != found {
@@ -199,22 +227,49 @@ impl Ledger {
             if store.queues.values().any(VecDeque::is_empty) {
                 return Err(format!("store {no} has an empty queue"));
             }
-            if self.store_names.get(&store.head.name) != Some(no) {
+            if self.names.get(&store.head.name) != Some(no) {
                 return Err(format!("store {no} is not found by its name"));
             }
-            if !self.store_uses.contains(&(store.head.used_at, *no)) {
+            if !self.uses.contains(&(store.head.used_at, *no)) {
                 return Err(format!("the index of stores' last uses lacks {no}"));
             }
         }
-        let counted = self.store_names.keys().map(|name| name.namespace.as_str());
-        if counted.collect::<Counts>() != self.stores_in {
+        let counted = self.names.keys().map(|name| name.namespace.as_str());
+        if counted.collect::<Counts>() != self.of_namespace {
             return Err("the counts of stores by namespace differ".into());
         }
-        let sizes = (self.store_names.len(), self.store_uses.len(), self.store_bytes);
-        if sizes != (self.stores.len(), self.stores.len(), bytes) {
-            return Err(format!("indices of {} stores differ: {sizes:?}", self.stores.len()));
+        let sizes = (self.names.len(), self.uses.len(), self.bytes);
+        if sizes != (self.by_no.len(), self.by_no.len(), bytes) {
+            return Err(format!("indices of {} stores differ: {sizes:?}", self.by_no.len()));
         }
         Ok(())
+    }
+}
+
+impl Ledger {
+    /// The store of that name, if there is one.
+    pub fn store(&self, name: &StoreName) -> Option<StoreView<'_>> {
+        let no = self.stores.names.get(name)?;
+        self.stores.by_no.get(no).map(|store| StoreView { store })
+    }
+
+    /// The names of all stores, ascending.
+    pub fn store_names(&self) -> impl Iterator<Item = &StoreName> {
+        self.stores.names.keys()
+    }
+
+    /// Changes whenever a store changes. Not part of the state: it only tells readers to check again.
+    pub fn store_changes(&self) -> u64 {
+        self.stores.changes
+    }
+
+    /// The store of that name, created if needed, and marked as used now.
+    pub(crate) fn use_store(&mut self, name: StoreName) -> Result<StoreNo, Rejection> {
+        spec::check_name("job's", &name.job)?;
+        if !self.namespaces.contains_key(&name.namespace) {
+            return Err(Rejection::NamespaceUnknown(name.namespace));
+        }
+        self.stores.use_or_make(name, self.meta.clock, &mut self.meta.stores_made)
     }
 }
 
@@ -231,12 +286,10 @@ mod tests {
         ledger.meta.clock = LedgerMs(1);
         ledger.use_store(name("used")).unwrap();
         assert_eq!(ledger.next_deadline(), Some(LedgerMs(limits::STORE_TTL_MS)));
-        ledger.meta.clock = LedgerMs(limits::STORE_TTL_MS);
-        ledger.forget_stores();
+        ledger.stores.forget_unused(LedgerMs(limits::STORE_TTL_MS));
         assert_eq!(ledger.store_names().collect::<Vec<_>>(), [&name("used")]);
-        ledger.check_stores().unwrap();
-        ledger.meta.clock = LedgerMs(limits::STORE_TTL_MS + 1);
-        ledger.forget_stores();
+        ledger.stores.check().unwrap();
+        ledger.stores.forget_unused(LedgerMs(limits::STORE_TTL_MS + 1));
         assert_eq!((ledger.store_names().count(), ledger.next_deadline()), (0, None));
     }
 }

@@ -12,12 +12,15 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
+use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::machine::version_gate::came_with;
 use crate::training::dataset_epoch::{Mark, ShardState, record_of};
 use crate::training::shard_ring::Ring;
-use crate::training::state::{LossPolicy, Trainer, TrainerRef, TrainingName, needs_no_recovery};
+use crate::training::state::{
+    LossPolicy, Trainer, TrainerRef, Training, TrainingName, Trainings, needs_no_recovery,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -140,47 +143,57 @@ impl Operation for TrainerOp {
 }
 
 impl Ledger {
-    pub(crate) fn trainer_op(&mut self, ctx: &Context, op: TrainerOp) -> Result<Reply, Rejection> {
+    fn trainer_op(&mut self, ctx: &Context, op: TrainerOp) -> Result<Reply, Rejection> {
+        let now = self.meta.clock;
         match op {
-            TrainerOp::Join { job, trainer, on_loss } => self.join_job(ctx, job, trainer, on_loss),
-            TrainerOp::Keep { job, trainers } => self.keep_trainers(&job, trainers),
-            TrainerOp::Leave(by) => self.leave_job(ctx, by),
+            TrainerOp::Join { job, trainer, on_loss } => {
+                trainer.check()?;
+                let new = self.trainings.no(&job).is_none();
+                let no = self.training_for(&job)?;
+                let out = &mut Emitter::new(ctx, &mut self.events);
+                self.trainings.join(no, trainer, new.then_some(on_loss), now, out)
+            }
+            TrainerOp::Keep { job, trainers } => self.trainings.keep(&job, trainers, now),
+            TrainerOp::Leave(by) => {
+                self.trainings.leave(&by, &mut Emitter::new(ctx, &mut self.events))
+            }
             TrainerOp::Recover { job, round, world, trainer, from, on_loss } => {
                 self.recover(ctx, job, Recovery { round, world, from, on_loss }, trainer)
             }
-            TrainerOp::DeleteJob(job) => self.delete_job(ctx, &job),
+            TrainerOp::DeleteJob(job) => {
+                self.trainings.delete(&job, &mut Emitter::new(ctx, &mut self.events))
+            }
         }
     }
+}
 
-    fn join_job(
+impl Trainings {
+    /// A trainer joins. `on_loss` is the policy of a job that this creates.
+    fn join(
         &mut self,
-        ctx: &Context,
-        job: TrainingName,
+        no: TrainingNo,
         trainer: TrainerDecl,
-        on_loss: LossPolicy,
+        on_loss: Option<LossPolicy>,
+        now: LedgerMs,
+        out: &mut Emitter,
     ) -> Result<Reply, Rejection> {
-        trainer.check()?;
-        let new = !self.training_names.contains_key(&job);
-        let no = self.training_for(&job)?;
-        if let Some(refused) = self.succeed(ctx, no, &trainer)? {
+        if let Some(refused) = self.succeed(out, no, &trainer)? {
             return Ok(refused);
         }
-        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
-        if new {
-            training.head.on_loss = on_loss;
-        }
+        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
+        training.head.on_loss = on_loss.unwrap_or(training.head.on_loss);
         let known = training.trainers.contains_key(&trainer.name);
         if !known && training.head.world.len() >= limits::TRAINERS_MAX {
             let what = "trainers of a job".into();
             return Err(Rejection::Limit { what, max: limits::TRAINERS_MAX as u64 });
         }
         self.add_trainer(no, &trainer.name);
-        Ok(self.give_incarnation(ctx, no, trainer))
+        Ok(self.give_incarnation(no, trainer, out.ctx.session(), now))
     }
 
     /// Adds the trainer to the world, at the end if it was not in it. It has no part in open checkpoints.
     fn add_trainer(&mut self, no: TrainingNo, name: &str) {
-        let Some(training) = self.trainings.get_mut(&no) else { return };
+        let Some(training) = self.by_no.get_mut(&no) else { return };
         if training.trainers.contains_key(name) {
             return;
         }
@@ -193,18 +206,18 @@ impl Ledger {
             .for_each(|dataset_epoch| dataset_epoch.prefer_also(name, &arcs));
         training.ring.add(name);
         training.trainers.insert(name.to_owned(), Trainer { after, ..Trainer::default() });
-        self.dirty.trainings.insert(no);
+        self.dirty.heads.insert(no);
         self.dirty.trainers.insert((no, name.to_owned()));
     }
 
     /// Puts the trainer back into the world of its round. If it has left since, it gets its former rank, because the
     /// others know theirs. Trainers that joined later come after those of the round.
     fn rejoin_round(&mut self, no: TrainingNo, name: &str, world: &[String]) {
-        if self.trainings.get(&no).is_some_and(|t| t.trainers.contains_key(name)) {
+        if self.by_no.get(&no).is_some_and(|t| t.trainers.contains_key(name)) {
             return;
         }
         self.add_trainer(no, name);
-        let Some(training) = self.trainings.get_mut(&no) else { return };
+        let Some(training) = self.by_no.get_mut(&no) else { return };
         let ranks: BTreeMap<&String, usize> = world.iter().zip(0..).collect();
         training.head.world.sort_by_key(|name| ranks.get(name).copied().unwrap_or(world.len()));
     }
@@ -213,59 +226,65 @@ impl Ledger {
     /// because something changed.
     fn succeed(
         &mut self,
-        ctx: &Context,
+        out: &mut Emitter,
         no: TrainingNo,
         trainer: &TrainerDecl,
     ) -> Result<Option<Reply>, Rejection> {
-        self.training_changes += 1;
-        let Some(training) = self.trainings.get(&no) else { return Ok(None) };
+        self.changes += 1;
+        let Some(training) = self.by_no.get(&no) else { return Ok(None) };
         needs_no_recovery(&training.head)?;
         let before = training.trainers.get(&trainer.name).filter(|t| t.incarnation.is_some());
         if before.is_none_or(|before| before.instance == trainer.instance) {
             return Ok(None);
         }
-        self.lose_trainer(ctx, no, &trainer.name, "another process took its name");
+        self.lose_trainer(out, no, &trainer.name, "another process took its name");
         let needs_recovery =
-            self.trainings.get(&no).and_then(|training| training.head.needs_recovery.clone());
+            self.by_no.get(&no).and_then(|training| training.head.needs_recovery.clone());
         Ok(needs_recovery.map(|(trainer, host)| Reply::Torn { trainer, host }))
     }
 
-    /// Gives the trainer, which is in the world, its incarnation: the one that it had, if any.
-    fn give_incarnation(&mut self, ctx: &Context, no: TrainingNo, decl: TrainerDecl) -> Reply {
-        let now = self.meta.clock;
-        let Some(training) = self.trainings.get_mut(&no) else { return Reply::Ok };
+    /// Gives the trainer, which is in the world, its incarnation: the one that it had, or this one.
+    fn give_incarnation(
+        &mut self,
+        no: TrainingNo,
+        decl: TrainerDecl,
+        incarnation: SessionId,
+        now: LedgerMs,
+    ) -> Reply {
+        let Some(training) = self.by_no.get_mut(&no) else { return Reply::Ok };
         let trainer = training.trainers.entry(decl.name.clone()).or_default();
         if trainer.incarnation.is_some() {
-            self.trainer_ends.remove(&(trainer.ends, no, decl.name.clone()));
+            self.ends.remove(&(trainer.ends, no, decl.name.clone()));
         }
-        let incarnation = *trainer.incarnation.get_or_insert(ctx.session());
+        let incarnation = *trainer.incarnation.get_or_insert(incarnation);
         trainer.host = decl.host;
         trainer.instance = decl.instance;
         trainer.keep_alive_ms = decl.keep_alive_ms;
         trainer.ends = LedgerMs(now.0.saturating_add(decl.keep_alive_ms));
-        self.trainer_ends.insert((trainer.ends, no, decl.name.clone()));
+        self.ends.insert((trainer.ends, no, decl.name.clone()));
         self.dirty.trainers.insert((no, decl.name));
         Reply::Joined { incarnation, generation: training.head.generation }
     }
 
-    fn keep_trainers(
+    fn keep(
         &mut self,
         job: &TrainingName,
         trainers: Vec<(String, SessionId)>,
+        now: LedgerMs,
     ) -> Result<Reply, Rejection> {
         if trainers.len() > limits::TRAINERS_MAX {
             let what = "trainers kept at once".into();
             return Err(Rejection::Limit { what, max: limits::TRAINERS_MAX as u64 });
         }
-        let (no, now) = (self.training_no(job)?, self.meta.clock);
-        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        let no = self.open_no(job)?;
+        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
         let mut lost = Vec::new();
         for (name, incarnation) in trainers {
             match training.trainers.get_mut(&name).filter(|t| t.incarnation == Some(incarnation)) {
                 Some(trainer) => {
-                    self.trainer_ends.remove(&(trainer.ends, no, name.clone()));
+                    self.ends.remove(&(trainer.ends, no, name.clone()));
                     trainer.ends = LedgerMs(now.0.saturating_add(trainer.keep_alive_ms));
-                    self.trainer_ends.insert((trainer.ends, no, name.clone()));
+                    self.ends.insert((trainer.ends, no, name.clone()));
                     self.dirty.trainers.insert((no, name));
                 }
                 None => lost.push(name),
@@ -274,37 +293,37 @@ impl Ledger {
         Ok(Reply::Kept { lost })
     }
 
-    fn leave_job(&mut self, ctx: &Context, by: TrainerRef) -> Result<Reply, Rejection> {
-        let no = self.training_no(&by.job)?;
-        let Some(training) = self.trainings.get(&no) else { return Ok(Reply::Ok) };
+    fn leave(&mut self, by: &TrainerRef, out: &mut Emitter) -> Result<Reply, Rejection> {
+        let no = self.open_no(&by.job)?;
+        let Some(training) = self.by_no.get(&no) else { return Ok(Reply::Ok) };
         let theirs = training.trainers.get(&by.trainer).and_then(|trainer| trainer.incarnation);
         if theirs != Some(by.incarnation) {
             return Ok(Reply::Ok); // It is gone already.
         }
         let holds = training.held_by(&by.trainer).next().is_some();
         match holds {
-            true => self.lose_trainer(ctx, no, &by.trainer, "it left with a shard"),
-            false => self.remove_trainer(ctx, no, &by.trainer),
+            true => self.lose_trainer(out, no, &by.trainer, "it left with a shard"),
+            false => self.remove_trainer(out, no, &by.trainer),
         }
         Ok(Reply::Ok)
     }
 
     /// Trainers that were silent for too long are lost.
-    pub(crate) fn end_trainers(&mut self, ctx: &Context) {
-        let now = self.meta.clock;
-        let due = self.trainer_ends.iter().take_while(|end| end.0 <= now);
+    pub(crate) fn lose_silent(&mut self, now: LedgerMs, out: &mut Emitter) {
+        let due = self.ends.iter().take_while(|end| end.0 <= now);
         let due = due.map(|(_, no, name)| (*no, name.clone())).collect();
-        self.lose_trainers(ctx, due, "it was silent");
+        self.lose(due, "it was silent", out);
+    }
+
+    /// Loses every trainer.
+    pub(crate) fn lose_all(&mut self, why: &str, out: &mut Emitter) {
+        let all = self.ends.iter().map(|(_, no, name)| (*no, name.clone())).collect();
+        self.lose(all, why, out);
     }
 
     /// Loses trainers in this order. From the first on, no shard is preferred for any of them: otherwise the last
     /// trainer of a job that ends would be offered the shards of all others.
-    pub(crate) fn lose_trainers(
-        &mut self,
-        ctx: &Context,
-        lost: Vec<(TrainingNo, String)>,
-        why: &str,
-    ) {
+    fn lose(&mut self, lost: Vec<(TrainingNo, String)>, why: &str, out: &mut Emitter) {
         let mut of_jobs: BTreeMap<TrainingNo, BTreeSet<String>> = BTreeMap::new();
         for (no, name) in lost.iter().cloned() {
             of_jobs.entry(no).or_default().insert(name);
@@ -313,27 +332,26 @@ impl Ledger {
             self.prefer_no_more(*no, names);
         }
         for (no, name) in lost {
-            self.lose_trainer(ctx, no, &name, why);
+            self.lose_trainer(out, no, &name, why);
         }
     }
 
     /// Gives every trainer its full time again, because no leader listened for a while.
-    pub(crate) fn listen_to_trainers_anew(&mut self) {
-        let now = self.meta.clock;
-        self.trainer_ends.clear();
-        for (no, training) in &mut self.trainings {
+    pub(crate) fn listen_anew(&mut self, now: LedgerMs) {
+        self.ends.clear();
+        for (no, training) in &mut self.by_no {
             for (name, trainer) in
                 training.trainers.iter_mut().filter(|t| t.1.incarnation.is_some())
             {
                 trainer.ends = LedgerMs(now.0.saturating_add(trainer.keep_alive_ms));
-                self.trainer_ends.insert((trainer.ends, *no, name.clone()));
+                self.ends.insert((trainer.ends, *no, name.clone()));
                 self.dirty.trainers.insert((*no, name.clone()));
             }
         }
     }
 
-    pub(crate) fn lose_trainer(&mut self, ctx: &Context, no: TrainingNo, name: &str, why: &str) {
-        let Some(training) = self.trainings.get_mut(&no) else { return };
+    fn lose_trainer(&mut self, out: &mut Emitter, no: TrainingNo, name: &str, why: &str) {
+        let Some(training) = self.by_no.get_mut(&no) else { return };
         let Some(trainer) = training.trainers.get(name) else { return };
         let host = trainer.host.clone();
         let needs_recovery = training.head.on_loss == LossPolicy::Recover && training.needs(name);
@@ -343,20 +361,20 @@ impl Ledger {
         };
         if needs_recovery && training.head.needs_recovery.is_none() {
             training.head.needs_recovery = Some((name.to_owned(), host.clone()));
-            self.dirty.trainings.insert(no);
+            self.dirty.heads.insert(no);
         }
-        self.emit_training(ctx, no, "trainer_lost", format!("{name} on {host}: {why}"));
+        self.emit(out, no, "trainer_lost", format!("{name} on {host}: {why}"));
         if needs_recovery {
             let why = format!("{name} on {host} was lost with {with}");
-            self.emit_training(ctx, no, "torn", why);
+            self.emit(out, no, "torn", why);
         }
         self.free_shards_of(no, name);
-        self.remove_trainer(ctx, no, name);
+        self.remove_trainer(out, no, name);
     }
 
     /// Frees the shards that a trainer had claimed, from the progress that is known.
     fn free_shards_of(&mut self, no: TrainingNo, name: &str) {
-        let Some(training) = self.trainings.get_mut(&no) else { return };
+        let Some(training) = self.by_no.get_mut(&no) else { return };
         let held: Vec<_> = training.held_by(name).collect();
         for (dataset, epoch, number) in held {
             let known = training.progress_of((dataset, epoch), number);
@@ -374,25 +392,25 @@ impl Ledger {
     }
 
     /// Removes a trainer without shards from the world. Checkpoints that wait for it are given up.
-    fn remove_trainer(&mut self, ctx: &Context, no: TrainingNo, name: &str) {
-        let Some(training) = self.trainings.get_mut(&no) else { return };
+    fn remove_trainer(&mut self, out: &mut Emitter, no: TrainingNo, name: &str) {
+        let Some(training) = self.by_no.get_mut(&no) else { return };
         let Some(trainer) = training.trainers.remove(name) else { return };
         if trainer.incarnation.is_some() {
-            self.trainer_ends.remove(&(trainer.ends, no, name.to_owned()));
+            self.ends.remove(&(trainer.ends, no, name.to_owned()));
         }
         training.head.world.retain(|other| other != name);
-        self.training_changes += 1;
+        self.changes += 1;
         self.dirty.trainers.insert((no, name.to_owned()));
-        self.dirty.trainings.insert(no);
+        self.dirty.heads.insert(no);
         self.prefer_no_more(no, &BTreeSet::from([name.to_owned()]));
-        self.give_up_checkpoints(ctx, no, |c| c.waits_for(name), "a trainer of its world is gone");
-        self.tear_if_deserted(ctx, no, (name, &trainer.host));
+        self.give_up_checkpoints(out, no, |c| c.waits_for(name), "a trainer of its world is gone");
+        self.tear_if_deserted(out, no, (name, &trainer.host));
     }
 
     /// Marks the generation as in need of recovery if no trainer is left that has the work that no checkpoint holds. A
     /// later trainer must not seal that work.
-    fn tear_if_deserted(&mut self, ctx: &Context, no: TrainingNo, (name, host): (&str, &str)) {
-        let Some(training) = self.trainings.get_mut(&no) else { return };
+    fn tear_if_deserted(&mut self, out: &mut Emitter, no: TrainingNo, (name, host): (&str, &str)) {
+        let Some(training) = self.by_no.get_mut(&no) else { return };
         let head = &training.head;
         if head.on_loss != LossPolicy::Recover
             || head.needs_recovery.is_some()
@@ -403,12 +421,12 @@ impl Ledger {
         training.head.needs_recovery = Some((name.to_owned(), host.to_owned()));
         let why =
             format!("{name} on {host} was the last to go, with work that no checkpoint holds");
-        self.emit_training(ctx, no, "torn", why);
+        self.emit(out, no, "torn", why);
     }
 
     /// Removes these from the job's ring.
     fn prefer_no_more(&mut self, no: TrainingNo, names: &BTreeSet<String>) {
-        let Some(training) = self.trainings.get_mut(&no) else { return };
+        let Some(training) = self.by_no.get_mut(&no) else { return };
         names.iter().for_each(|name| training.ring.remove(name));
         training
             .dataset_epochs
@@ -416,9 +434,9 @@ impl Ledger {
             .for_each(|dataset_epoch| dataset_epoch.prefer_no_more(names, &training.ring));
     }
 
-    fn delete_job(&mut self, ctx: &Context, job: &TrainingName) -> Result<Reply, Rejection> {
-        let Some(&no) = self.training_names.get(job) else { return Ok(Reply::Ok) };
-        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+    fn delete(&mut self, job: &TrainingName, out: &mut Emitter) -> Result<Reply, Rejection> {
+        let Some(no) = self.no(job) else { return Ok(Reply::Ok) };
+        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
         if training.trainers.values().any(|trainer| trainer.incarnation.is_some()) {
             return Err(TrainingRefusal::JobActive.into());
         }
@@ -435,25 +453,24 @@ impl Ledger {
         self.dirty
             .emptied_dataset_epochs
             .extend(dataset_epochs.map(|(dataset, epoch)| (no, dataset, epoch)));
-        self.dirty.trainings.insert(no);
-        self.training_changes += 1;
-        self.emit_training(ctx, no, "deleted", String::new());
-        self.give_up_checkpoints(ctx, no, |_| true, "the job is deleted");
-        self.forget_training_if_empty(no);
+        self.dirty.heads.insert(no);
+        self.changes += 1;
+        self.emit(out, no, "deleted", String::new());
+        self.give_up_checkpoints(out, no, |_| true, "the job is deleted");
+        self.forget_if_empty(no);
         Ok(Reply::Ok)
     }
 
     /// A job that is being deleted is removed with the last of its checkpoints.
-    pub(crate) fn forget_training_if_empty(&mut self, no: TrainingNo) {
-        let empty =
-            |t: &crate::training::state::Training| t.head.deleting && t.checkpoints.is_empty();
-        if !self.trainings.get(&no).is_some_and(empty) {
+    pub(super) fn forget_if_empty(&mut self, no: TrainingNo) {
+        let empty = |t: &Training| t.head.deleting && t.checkpoints.is_empty();
+        if !self.by_no.get(&no).is_some_and(empty) {
             return;
         }
-        if let Some(training) = self.trainings.remove(&no) {
-            self.training_names.remove(&training.head.name);
-            self.trainings_in.remove(&training.head.name.namespace);
+        if let Some(training) = self.by_no.remove(&no) {
+            self.names.remove(&training.head.name);
+            self.of_namespace.remove(&training.head.name.namespace);
         }
-        self.dirty.trainings.insert(no);
+        self.dirty.heads.insert(no);
     }
 }

@@ -1,14 +1,25 @@
-//! Image records of datasets and training jobs.
+//! Image records of training jobs.
 //!
-//! *Invariant:* as in [`crate::machine::image`]. Keys: `D` dataset; `L` a job's head; `I` a trainer, by job and name; `H` some
+//! *Invariant:* as in [`crate::machine::image`]. Keys: `L` a job's head; `I` a trainer, by job and name; `H` some
 //! shards, by job, dataset, epoch and chunk; `U` a checkpoint, by job and number.
 
 use crate::kernel::codec;
 use crate::kernel::id::{DatasetNo, TrainingNo};
-use crate::machine::image::{Dirty, ImageDelta, key};
+use crate::machine::image::{ImageDelta, key};
 use crate::machine::image_load::{LoadError, bad, number, read};
-use crate::machine::ledger::Ledger;
-use crate::training::state::Training;
+use crate::training::state::{Training, Trainings};
+use std::collections::BTreeSet;
+
+/// The records of training jobs that differ from the image on disk.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DirtyTrainings {
+    pub(super) heads: BTreeSet<TrainingNo>,
+    pub(super) trainers: BTreeSet<(TrainingNo, String)>,
+    pub(super) dataset_epochs: BTreeSet<(TrainingNo, DatasetNo, u64, u16)>,
+    /// Epochs whose shards were all removed at once; those in `dataset_epochs` may have been added afterwards.
+    pub(super) emptied_dataset_epochs: BTreeSet<(TrainingNo, DatasetNo, u64)>,
+    pub(super) checkpoints: BTreeSet<(TrainingNo, u32)>,
+}
 
 fn job_key(tag: u8, no: TrainingNo, rest: &[u8]) -> Vec<u8> {
     key(tag, &[&no.0.to_be_bytes(), rest])
@@ -18,48 +29,41 @@ fn dataset_epoch_key(no: TrainingNo, dataset: DatasetNo, epoch: u64, rest: &[u8]
     key(b'H', &[&no.0.to_be_bytes(), &dataset.0.to_be_bytes(), &epoch.to_be_bytes(), rest])
 }
 
-fn dataset_key(no: DatasetNo) -> Vec<u8> {
-    key(b'D', &[&no.0.to_be_bytes()])
-}
-
-impl Ledger {
-    /// Drains the changes of datasets and jobs.
-    pub(crate) fn drain_trainings(&self, dirty: &mut Dirty, delta: &mut ImageDelta) {
-        for no in std::mem::take(&mut dirty.datasets) {
-            delta.set(dataset_key(no), self.datasets.get(&no).map(codec::encode));
-        }
-        for no in std::mem::take(&mut dirty.trainings) {
-            let head = self.trainings.get(&no).map(|training| codec::encode(&training.head));
+impl Trainings {
+    /// Takes the records that changed since the last call.
+    pub(crate) fn drain(&mut self, delta: &mut ImageDelta) {
+        let dirty = std::mem::take(&mut self.dirty);
+        for no in dirty.heads {
+            let head = self.by_no.get(&no).map(|training| codec::encode(&training.head));
             delta.set(job_key(b'L', no, &[]), head);
         }
-        for (no, name) in std::mem::take(&mut dirty.trainers) {
-            let trainer = self.trainings.get(&no).and_then(|t| t.trainers.get(&name));
+        for (no, name) in dirty.trainers {
+            let trainer = self.by_no.get(&no).and_then(|t| t.trainers.get(&name));
             delta.set(job_key(b'I', no, name.as_bytes()), trainer.map(codec::encode));
         }
-        for (no, dataset, epoch) in std::mem::take(&mut dirty.emptied_dataset_epochs) {
+        for (no, dataset, epoch) in dirty.emptied_dataset_epochs {
             delta.delete_prefixes.push(dataset_epoch_key(no, dataset, epoch, &[]));
         }
-        for (no, dataset, epoch, record) in std::mem::take(&mut dirty.dataset_epochs) {
+        for (no, dataset, epoch, record) in dirty.dataset_epochs {
             let dataset_epoch =
-                self.trainings.get(&no).and_then(|t| t.dataset_epochs.get(&(dataset, epoch)));
+                self.by_no.get(&no).and_then(|t| t.dataset_epochs.get(&(dataset, epoch)));
             let shards = dataset_epoch.and_then(|dataset_epoch| dataset_epoch.record(record));
             let key = dataset_epoch_key(no, dataset, epoch, &record.to_be_bytes());
             delta.set(key, shards.map(|shards| codec::encode(&shards)));
         }
-        for (no, checkpoint) in std::mem::take(&mut dirty.checkpoints) {
-            let found = self.trainings.get(&no).and_then(|t| t.checkpoints.get(&checkpoint));
+        for (no, checkpoint) in dirty.checkpoints {
+            let found = self.by_no.get(&no).and_then(|t| t.checkpoints.get(&checkpoint));
             delta.set(job_key(b'U', no, &checkpoint.to_be_bytes()), found.map(codec::encode));
         }
     }
 
-    pub(crate) fn each_dataset(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, dataset) in &self.datasets {
-            each(&dataset_key(*no), &codec::encode(dataset));
-        }
+    /// Forgets which records differ from the image, because there is no image yet.
+    pub(crate) fn forget_dirty(&mut self) {
+        self.dirty = DirtyTrainings::default();
     }
 
     pub(crate) fn each_dataset_epoch(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, training) in &self.trainings {
+        for (no, training) in &self.by_no {
             for (&(dataset, epoch), dataset_epoch) in &training.dataset_epochs {
                 for record in 0..dataset_epoch.records() {
                     let shards = dataset_epoch.record(record).unwrap_or_default();
@@ -71,51 +75,43 @@ impl Ledger {
     }
 
     pub(crate) fn each_trainer(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, training) in &self.trainings {
+        for (no, training) in &self.by_no {
             for (name, trainer) in &training.trainers {
                 each(&job_key(b'I', *no, name.as_bytes()), &codec::encode(trainer));
             }
         }
     }
 
-    pub(crate) fn each_training(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, training) in &self.trainings {
+    pub(crate) fn each_head(&self, each: &mut impl FnMut(&[u8], &[u8])) {
+        for (no, training) in &self.by_no {
             each(&job_key(b'L', *no, &[]), &codec::encode(&training.head));
         }
     }
 
     pub(crate) fn each_checkpoint(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, training) in &self.trainings {
+        for (no, training) in &self.by_no {
             for (number, checkpoint) in &training.checkpoints {
                 each(&job_key(b'U', *no, &number.to_be_bytes()), &codec::encode(checkpoint));
             }
         }
     }
 
-    /// Reads a record of datasets and jobs.
-    pub(crate) fn load_training_record(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<(), LoadError> {
+    /// Reads a record of a job.
+    pub(crate) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
         match key.first() {
-            Some(b'D') => {
-                let no = DatasetNo(u32::from_be_bytes(number(key, 1)?));
-                self.datasets.insert(no, read(key, value)?);
-            }
-            Some(b'L') => self.loading_training(key)?.head = read(key, value)?,
+            Some(b'L') => self.loading(key)?.head = read(key, value)?,
             Some(b'I') => {
                 let name = key.get(5..).and_then(|name| std::str::from_utf8(name).ok());
                 let name = name.ok_or_else(|| bad(key))?.to_owned();
                 let trainer = read(key, value)?;
-                self.loading_training(key)?.trainers.insert(name, trainer);
+                self.loading(key)?.trainers.insert(name, trainer);
             }
             Some(b'H') => {
                 let dataset = DatasetNo(u32::from_be_bytes(number(key, 5)?));
                 let epoch = u64::from_be_bytes(number(key, 9)?);
                 let record = u16::from_be_bytes(number(key, 17)?);
                 let shards: Vec<_> = read(key, value)?;
-                let training = self.loading_training(key)?;
+                let training = self.loading(key)?;
                 let dataset_epoch = training.dataset_epochs.entry((dataset, epoch)).or_default();
                 if usize::from(record) * crate::training::dataset_epoch::SHARDS_PER_RECORD as usize
                     != dataset_epoch.shards.len()
@@ -127,15 +123,15 @@ impl Ledger {
             Some(b'U') => {
                 let checkpoint = u32::from_be_bytes(number(key, 5)?);
                 let found = read(key, value)?;
-                self.loading_training(key)?.checkpoints.insert(checkpoint, found);
+                self.loading(key)?.checkpoints.insert(checkpoint, found);
             }
             _ => return Err(bad(key)),
         }
         Ok(())
     }
 
-    fn loading_training(&mut self, key: &[u8]) -> Result<&mut Training, LoadError> {
+    fn loading(&mut self, key: &[u8]) -> Result<&mut Training, LoadError> {
         let no = TrainingNo(u32::from_be_bytes(number(key, 1)?));
-        Ok(self.trainings.entry(no).or_default())
+        Ok(self.by_no.entry(no).or_default())
     }
 }

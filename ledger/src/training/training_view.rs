@@ -5,13 +5,14 @@
 use crate::kernel::id::DatasetNo;
 use crate::machine::ledger::Ledger;
 use crate::training::checkpoint::{Checkpoint, CheckpointState, RankReport};
+use crate::training::dataset::Datasets;
 use crate::training::dataset_epoch::{DatasetEpoch, DatasetEpochCounts, ShardState};
-use crate::training::state::{LossPolicy, TrainerRef, Training, TrainingName};
+use crate::training::state::{LossPolicy, TrainerRef, Training, TrainingName, Trainings};
 
 /// A job.
 #[derive(Clone, Copy, Debug)]
 pub struct TrainingView<'a> {
-    ledger: &'a Ledger,
+    datasets: &'a Datasets,
     training: &'a Training,
 }
 
@@ -182,15 +183,15 @@ impl<'a> TrainingView<'a> {
     }
 
     fn dataset_epoch(&self, dataset: &str, epoch: u64) -> Option<(DatasetNo, &'a DatasetEpoch)> {
-        let no = self.ledger.dataset(&self.name().namespace, dataset)?.no;
+        let no = self.datasets.view(&self.name().namespace, dataset)?.no;
         Some((no, self.training.dataset_epochs.get(&(no, epoch))?))
     }
 
     /// The open epochs.
     pub fn dataset_epochs(&self) -> impl Iterator<Item = DatasetEpochView<'a>> + use<'a> {
-        let ledger = self.ledger;
+        let datasets = self.datasets;
         self.training.dataset_epochs.iter().filter_map(move |(&(no, epoch), dataset_epoch)| {
-            let dataset = ledger.datasets.get(&no)?;
+            let dataset = datasets.get(no)?;
             Some(DatasetEpochView {
                 dataset: &dataset.name,
                 epoch,
@@ -201,9 +202,9 @@ impl<'a> TrainingView<'a> {
 
     /// Counts of an epoch's shards by state; `None` if no trainer has begun the epoch.
     pub fn counts(&self, dataset: &str, epoch: u64) -> Option<DatasetEpochCounts> {
-        let view = self.ledger.dataset(&self.name().namespace, dataset)?;
+        let view = self.datasets.view(&self.name().namespace, dataset)?;
         if let Some((no, dataset_epoch)) = self.dataset_epoch(dataset, epoch) {
-            return self.ledger.datasets.get(&no).map(|dataset| dataset_epoch.counts(dataset));
+            return self.datasets.get(no).map(|dataset| dataset_epoch.counts(dataset));
         }
         let done = self.training.head.done.get(&view.no)?.contains(epoch);
         let shards = view.spec.shards();
@@ -262,22 +263,22 @@ impl<'a> TrainingView<'a> {
 impl Ledger {
     /// The job of that name.
     pub fn training(&self, name: &TrainingName) -> Option<TrainingView<'_>> {
-        let training = self.trainings.get(self.training_names.get(name)?)?;
-        Some(TrainingView { ledger: self, training })
+        let training = self.trainings.by_no.get(&self.trainings.no(name)?)?;
+        Some(TrainingView { datasets: &self.datasets, training })
     }
 
     /// All jobs, by namespace and name.
     pub fn trainings(&self) -> impl Iterator<Item = TrainingView<'_>> {
-        let all = self.training_names.values();
-        all.filter_map(move |no| {
-            Some(TrainingView { ledger: self, training: self.trainings.get(no)? })
-        })
+        let Trainings { by_no, names, .. } = &self.trainings;
+        let all = names.values().filter_map(move |no| by_no.get(no));
+        all.map(move |training| TrainingView { datasets: &self.datasets, training })
     }
 
     /// All jobs, the newest first.
     pub fn trainings_newest_first(&self) -> impl Iterator<Item = TrainingView<'_>> {
         // Numbers count up, and each has a name.
-        self.trainings.values().rev().map(move |training| TrainingView { ledger: self, training })
+        let all = self.trainings.by_no.values().rev();
+        all.map(move |training| TrainingView { datasets: &self.datasets, training })
     }
 
     /// Whether a claim would get an answer: a shard is free, everything is finished, or the trainer would be refused.
@@ -302,7 +303,7 @@ impl Ledger {
         epoch: u64,
         shard: u32,
     ) -> Option<u64> {
-        let no = self.dataset(namespace, dataset)?.no;
-        self.datasets.get(&no).map(|dataset| dataset.epoch(epoch).shard_seed(shard))
+        let no = self.datasets.no(namespace, dataset)?;
+        self.datasets.get(no).map(|dataset| dataset.epoch(epoch).shard_seed(shard))
     }
 }

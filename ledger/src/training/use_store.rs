@@ -14,7 +14,7 @@ use crate::machine::command::{StoreName, StoreOp};
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::machine::seeded::{Bug, seeded};
-use crate::training::store::weight;
+use crate::training::store::{Stores, weight};
 use serde::{Deserialize, Serialize};
 
 /// Operations on a shared store, in order, each with its own answer. Without operations, this still counts as a
@@ -118,6 +118,21 @@ fn limit(what: &str, max: u64) -> Rejection {
     Rejection::Limit { what: what.into(), max }
 }
 
+/// The bounds of a store that depend on the cluster's version.
+#[derive(Clone, Copy)]
+struct Bounds {
+    entries: u64,
+}
+
+impl Bounds {
+    fn of_version(version: u32) -> Self {
+        match version >= limits::FLEET_VERSION {
+            true => Self { entries: limits::STORE_ENTRIES_MAX },
+            false => Self { entries: limits::STORE_ENTRIES_BEFORE_MAX },
+        }
+    }
+}
+
 impl Ledger {
     pub(crate) fn use_store_for(
         &mut self,
@@ -135,15 +150,28 @@ impl Ledger {
         }
         self.check_round(ctx, &name)?;
         let no = self.use_store(name)?;
-        self.store_changes += 1;
-        let answers =
-            ops.into_iter().map(|op| self.store_op(no, op).unwrap_or_else(StoreAnswer::Refused));
-        Ok(Reply::Store(answers.collect()))
+        Ok(Reply::Store(self.stores.execute(no, ops, self.meta.version)))
+    }
+}
+
+impl Stores {
+    /// Executes operations on a store, each with its own answer. The cluster's version decides how many entries a store
+    /// may have.
+    fn execute(&mut self, no: StoreNo, ops: Vec<StoreOp>, version: u32) -> Vec<StoreAnswer> {
+        self.changes += 1;
+        let bounds = Bounds::of_version(version);
+        let answer = |op| self.answer(no, op, bounds).unwrap_or_else(StoreAnswer::Refused);
+        ops.into_iter().map(answer).collect()
     }
 
-    fn store_op(&mut self, no: StoreNo, op: StoreOp) -> Result<StoreAnswer, Rejection> {
+    fn answer(
+        &mut self,
+        no: StoreNo,
+        op: StoreOp,
+        bounds: Bounds,
+    ) -> Result<StoreAnswer, Rejection> {
         match op {
-            StoreOp::Set { pairs } => self.store_set(no, pairs),
+            StoreOp::Set { pairs } => self.set(no, pairs, bounds),
             StoreOp::Add { key, delta } => {
                 let old = self.value(no, &key);
                 let old = match old {
@@ -154,7 +182,7 @@ impl Ledger {
                 let sum = old
                     .checked_add(delta)
                     .ok_or_else(|| Rejection::Invalid("the sum is out of range".into()))?;
-                self.put(no, key, sum.to_string().into_bytes())?;
+                self.put(no, key, sum.to_string().into_bytes(), bounds)?;
                 Ok(StoreAnswer::Number(sum))
             }
             StoreOp::CompareSet { key, expected, desired } => {
@@ -162,14 +190,14 @@ impl Ledger {
                 check_pair(&key, &expected)?;
                 let answer = match self.value(no, &key) {
                     _ if seeded(Bug::CompareSetUnchecked) => {
-                        self.put(no, key, desired.clone())?;
+                        self.put(no, key, desired.clone(), bounds)?;
                         desired
                     }
                     // A missing key is not set. The answer is the expected value.
                     None if !expected.is_empty() => expected,
                     Some(current) if current != expected => current.to_vec(),
                     _ => {
-                        self.put(no, key, desired.clone())?;
+                        self.put(no, key, desired.clone(), bounds)?;
                         desired
                     }
                 };
@@ -179,24 +207,25 @@ impl Ledger {
                 let mut whole = self.value(no, &key).unwrap_or_default().to_vec();
                 whole.extend(value);
                 let bytes = whole.len() as i64;
-                self.put(no, key, whole)?;
+                self.put(no, key, whole, bounds)?;
                 Ok(StoreAnswer::Number(bytes))
             }
-            StoreOp::Delete { key } => Ok(self.store_delete(no, key)),
-            StoreOp::Push { queue, value } => self.store_push(no, queue, value),
-            StoreOp::Pop { queue } => Ok(self.store_pop(no, queue)),
+            StoreOp::Delete { key } => Ok(self.delete(no, key)),
+            StoreOp::Push { queue, value } => self.push(no, (queue, value), bounds),
+            StoreOp::Pop { queue } => Ok(self.pop(no, queue)),
         }
     }
 
     fn value(&self, no: StoreNo, key: &[u8]) -> Option<&[u8]> {
-        self.stores.get(&no)?.values.get(key).map(Vec::as_slice)
+        self.by_no.get(&no)?.values.get(key).map(Vec::as_slice)
     }
 
     /// Sets all of the pairs or none; for a duplicate key, the last one counts.
-    fn store_set(
+    fn set(
         &mut self,
         no: StoreNo,
         pairs: Vec<(Vec<u8>, Vec<u8>)>,
+        bounds: Bounds,
     ) -> Result<StoreAnswer, Rejection> {
         if pairs.len() > limits::STORE_PAIRS_MAX {
             return Err(limit("pairs set at once", limits::STORE_PAIRS_MAX as u64));
@@ -213,7 +242,7 @@ impl Ledger {
                 None => entries += 1,
             }
         }
-        self.check_room(no, entries, more.saturating_sub(less))?;
+        self.check_room(no, (entries, more.saturating_sub(less)), bounds)?;
         for (key, value) in last {
             self.insert(no, key, value);
         }
@@ -221,76 +250,84 @@ impl Ledger {
     }
 
     /// Refuses what would exceed a store's bounds, or those of all stores.
-    fn check_room(&self, no: StoreNo, entries: u64, bytes: u64) -> Result<(), Rejection> {
-        let Some(store) = self.stores.get(&no) else { return Ok(()) };
-        let entries_max = match self.meta.version >= limits::FLEET_VERSION {
-            true => limits::STORE_ENTRIES_MAX,
-            false => limits::STORE_ENTRIES_BEFORE_MAX,
-        };
-        if entries > 0 && store.entries + entries > entries_max {
-            return Err(limit("entries of a store", entries_max));
+    fn check_room(
+        &self,
+        no: StoreNo,
+        (entries, bytes): (u64, u64),
+        bounds: Bounds,
+    ) -> Result<(), Rejection> {
+        let Some(store) = self.by_no.get(&no) else { return Ok(()) };
+        if entries > 0 && store.entries + entries > bounds.entries {
+            return Err(limit("entries of a store", bounds.entries));
         }
         if bytes > 0 && store.bytes + bytes > limits::STORE_BYTES_MAX {
             return Err(limit("bytes of a store", limits::STORE_BYTES_MAX));
         }
-        if bytes > 0 && self.store_bytes + bytes > limits::STORES_BYTES_MAX {
+        if bytes > 0 && self.bytes + bytes > limits::STORES_BYTES_MAX {
             return Err(limit("bytes of all stores", limits::STORES_BYTES_MAX));
         }
         Ok(())
     }
 
     /// Sets a key, within all bounds.
-    fn put(&mut self, no: StoreNo, key: Vec<u8>, value: Vec<u8>) -> Result<(), Rejection> {
+    fn put(
+        &mut self,
+        no: StoreNo,
+        key: Vec<u8>,
+        value: Vec<u8>,
+        bounds: Bounds,
+    ) -> Result<(), Rejection> {
         check_pair(&key, &value)?;
         let old = self.value(no, &key).map(|old| weight(&key, old));
         let new = weight(&key, &value);
-        self.check_room(no, u64::from(old.is_none()), new.saturating_sub(old.unwrap_or(0)))?;
+        let more = (u64::from(old.is_none()), new.saturating_sub(old.unwrap_or(0)));
+        self.check_room(no, more, bounds)?;
         self.insert(no, key, value);
         Ok(())
     }
 
-    /// Sets a key, after [`Ledger::check_room`] found room for it.
+    /// Sets a key, after [`Stores::check_room`] found room for it.
     fn insert(&mut self, no: StoreNo, key: Vec<u8>, value: Vec<u8>) {
-        let Some(store) = self.stores.get_mut(&no) else { return };
+        let Some(store) = self.by_no.get_mut(&no) else { return };
         let (key_bytes, new) = (key.len() as u64, weight(&key, &value));
-        self.dirty.store_values.insert((no, key.clone()));
+        self.dirty.values.insert((no, key.clone()));
         let old = store.values.insert(key, value).map(|old| key_bytes + old.len() as u64);
         store.entries += u64::from(old.is_none());
         store.bytes = store.bytes + new - old.unwrap_or(0);
-        self.store_bytes = self.store_bytes + new - old.unwrap_or(0);
+        self.bytes = self.bytes + new - old.unwrap_or(0);
     }
 
-    fn store_delete(&mut self, no: StoreNo, key: Vec<u8>) -> StoreAnswer {
-        let Some(store) = self.stores.get_mut(&no) else { return StoreAnswer::Number(0) };
+    fn delete(&mut self, no: StoreNo, key: Vec<u8>) -> StoreAnswer {
+        let Some(store) = self.by_no.get_mut(&no) else { return StoreAnswer::Number(0) };
         let Some(old) = store.values.remove(&key) else { return StoreAnswer::Number(0) };
         store.entries -= 1;
         store.bytes -= weight(&key, &old);
-        self.store_bytes -= weight(&key, &old);
-        self.dirty.store_values.insert((no, key));
+        self.bytes -= weight(&key, &old);
+        self.dirty.values.insert((no, key));
         StoreAnswer::Number(1)
     }
 
-    fn store_push(
+    fn push(
         &mut self,
         no: StoreNo,
-        queue: Vec<u8>,
-        value: Vec<u8>,
+        (queue, value): (Vec<u8>, Vec<u8>),
+        bounds: Bounds,
     ) -> Result<StoreAnswer, Rejection> {
         check_pair(&queue, &value)?;
         let bytes = weight(&queue, &value);
-        self.check_room(no, 1, bytes)?;
-        let Some(store) = self.stores.get_mut(&no) else { return Ok(StoreAnswer::Number(0)) };
+        self.check_room(no, (1, bytes), bounds)?;
+        let Some(store) = self.by_no.get_mut(&no) else { return Ok(StoreAnswer::Number(0)) };
         store.entries += 1;
         store.bytes += bytes;
-        self.store_bytes += bytes;
-        self.dirty.store_queues.insert((no, queue.clone()));
+        self.bytes += bytes;
+        self.dirty.queues.insert((no, queue.clone()));
         let all = store.queues.entry(queue).or_default();
         all.push_back(value);
         Ok(StoreAnswer::Number(all.len() as i64))
     }
 
-    fn store_pop(&mut self, no: StoreNo, queue: Vec<u8>) -> StoreAnswer {
-        let Some(store) = self.stores.get_mut(&no) else { return StoreAnswer::Value(None) };
+    fn pop(&mut self, no: StoreNo, queue: Vec<u8>) -> StoreAnswer {
+        let Some(store) = self.by_no.get_mut(&no) else { return StoreAnswer::Value(None) };
         let Some(all) = store.queues.get_mut(&queue) else { return StoreAnswer::Value(None) };
         let first = all.pop_front();
         if all.is_empty() {
@@ -299,8 +336,8 @@ impl Ledger {
         if let Some(value) = &first {
             store.entries -= 1;
             store.bytes -= weight(&queue, value);
-            self.store_bytes -= weight(&queue, value);
-            self.dirty.store_queues.insert((no, queue));
+            self.bytes -= weight(&queue, value);
+            self.dirty.queues.insert((no, queue));
         }
         StoreAnswer::Value(first)
     }
@@ -309,13 +346,16 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::id::LedgerMs;
     use crate::machine::command::StoreName;
 
-    fn ledger() -> (Ledger, StoreNo) {
-        let mut ledger = Ledger::new([1; 16]);
+    const BOUNDS: Bounds = Bounds { entries: limits::STORE_ENTRIES_BEFORE_MAX };
+
+    fn stores() -> (Stores, StoreNo) {
+        let mut stores = Stores::default();
         let name = StoreName { namespace: "default".into(), job: "job".into(), round: 0 };
-        let no = ledger.use_store(name).unwrap();
-        (ledger, no)
+        let no = stores.use_or_make(name, LedgerMs(0), &mut 0).unwrap();
+        (stores, no)
     }
 
     #[test]
@@ -347,10 +387,10 @@ mod tests {
     }
 
     /// Sets keys to this value until there is no room for another; returns how many, and the refusal.
-    fn fill(ledger: &mut Ledger, no: StoreNo, value: &[u8]) -> (u64, Rejection) {
+    fn fill(stores: &mut Stores, no: StoreNo, value: &[u8]) -> (u64, Rejection) {
         let mut set = 0u64;
         loop {
-            match ledger.store_set(no, vec![pair(&set.to_string(), value)]) {
+            match stores.set(no, vec![pair(&set.to_string(), value)], BOUNDS) {
                 Ok(_) => set += 1,
                 Err(why) => return (set, why),
             }
@@ -359,36 +399,36 @@ mod tests {
 
     #[test]
     fn over_a_bound_nothing_changes() {
-        let (mut ledger, no) = ledger();
+        let (mut stores, no) = stores();
         let big = vec![0; limits::STORE_VALUE_BYTES_MAX];
-        let (set, refused) = fill(&mut ledger, no, &big);
+        let (set, refused) = fill(&mut stores, no, &big);
         assert!(matches!(refused, Rejection::Limit { .. }), "{refused}");
         assert_eq!(set, limits::STORE_BYTES_MAX / limits::STORE_VALUE_BYTES_MAX as u64 - 1);
-        ledger.check_stores().unwrap();
+        stores.check().unwrap();
         // Changes that do not grow the store are still accepted, and those that shrink it.
-        ledger.store_set(no, vec![(b"0".to_vec(), big.clone())]).unwrap();
-        ledger.store_delete(no, b"0".to_vec());
+        stores.set(no, vec![(b"0".to_vec(), big.clone())], BOUNDS).unwrap();
+        stores.delete(no, b"0".to_vec());
         let two = vec![(b"x".to_vec(), big.clone()), (b"y".to_vec(), big)];
-        ledger.store_set(no, two).unwrap_err();
-        assert_eq!(ledger.value(no, b"x"), None, "all of the pairs or none");
-        ledger.check_stores().unwrap();
+        stores.set(no, two, BOUNDS).unwrap_err();
+        assert_eq!(stores.value(no, b"x"), None, "all of the pairs or none");
+        stores.check().unwrap();
     }
 
     #[test]
     fn at_a_full_store_pairs_are_set_all_or_none_though_a_key_is_there_twice() {
-        let (mut ledger, no) = ledger();
+        let (mut stores, no) = stores();
         let big = vec![0; limits::STORE_VALUE_BYTES_MAX];
-        fill(&mut ledger, no, &big);
-        let before = ledger.stores[&no].clone();
+        fill(&mut stores, no, &big);
+        let before = stores.by_no[&no].clone();
         // A key counts once, however often it is set: there is room for one of the two others.
         let repeated = vec![pair("0", b""), pair("0", b""), pair("x", &big), pair("y", &big)];
-        ledger.store_set(no, repeated).unwrap_err();
-        assert_eq!(ledger.stores[&no].values, before.values, "all of the pairs or none");
+        stores.set(no, repeated, BOUNDS).unwrap_err();
+        assert_eq!(stores.by_no[&no].values, before.values, "all of the pairs or none");
         // The last one counts, and whether all have room does not depend on their order.
         let swapped = vec![pair("a", b"1"), pair("x", &big), pair("0", &big), pair("0", b"")];
-        ledger.store_set(no, swapped).unwrap();
-        assert_eq!(ledger.value(no, b"0"), Some(&b""[..]));
-        assert_eq!(ledger.value(no, b"a"), Some(&b"1"[..]));
-        ledger.check_stores().unwrap();
+        stores.set(no, swapped, BOUNDS).unwrap();
+        assert_eq!(stores.value(no, b"0"), Some(&b""[..]));
+        assert_eq!(stores.value(no, b"a"), Some(&b"1"[..]));
+        stores.check().unwrap();
     }
 }

@@ -32,13 +32,8 @@ struct Group {
 impl Ledger {
     /// Gives the runs that joined in this operation their times.
     pub(crate) fn settle_turns(&mut self) {
-        self.resting.clear();
-        if self.joining.is_empty() && self.reshaped.is_empty() {
-            return;
-        }
-        let namespaces = std::mem::take(&mut self.reshaped);
-        let joining = std::mem::take(&mut self.joining);
-        if !self.is_fair() {
+        let (joining, namespaces) = self.turn_changes.take();
+        if !self.is_fair() || joining.is_empty() && namespaces.is_empty() {
             return;
         }
         let turns: Vec<Turn> = joining.iter().filter_map(|no| self.index.turn(*no)).collect();
@@ -81,7 +76,7 @@ impl Ledger {
     /// A run was created, ended, paused or resumed: the fair shares in its namespace may have changed.
     pub(crate) fn reshape_with(&mut self, no: RunNo) {
         if let Some(run) = self.runs.get(&no) {
-            self.reshaped.insert(run.head.namespace.clone());
+            self.turn_changes.reshape(&run.head.namespace);
         }
     }
 

@@ -4,7 +4,7 @@ use crate::batch::incident::EndKind;
 use crate::batch::slot_incidents::SlotIncident;
 use crate::batch::spec::{EngineSpec, RunSpec, SlotOffer};
 use crate::identity::quota::Quota;
-use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SlotNo, SlotRef};
 use crate::kernel::limits;
 use crate::kernel::reply::Reply;
 use crate::kernel::rows::Rows;
@@ -242,7 +242,7 @@ fn the_bound_on_cordons_is_kept_without_a_look_at_other_slots() {
 fn whether_another_worker_fits_is_known_without_a_look_at_other_slots() {
     let mut bench = Bench::new();
     bench.apply(Body::SetVersion(SCHEDULING_VERSION), 0);
-    let busy: Vec<SessionId> = bench.0.workers.keys().copied().collect();
+    let busy = bench.0.workers.sessions();
     let (own, other) = (bench.worker("own"), bench.worker("other"));
     let drain = |session| OpKind::Drain(op::DrainWorker { session, deadline_ms: 0 });
     busy.into_iter().for_each(|session| drop(bench.op(drain(session))));
@@ -250,7 +250,7 @@ fn whether_another_worker_fits_is_known_without_a_look_at_other_slots() {
     bench.apply(Body::Tick, 1000);
     for fits in [true, false] {
         let ledger = &bench.0;
-        let (run, worker) = (&ledger.runs[&failed.run], &ledger.workers[&own.session]);
+        let (run, worker) = (&ledger.runs[&failed.run], ledger.workers.get(&own.session).unwrap());
         // The two models make two cohorts; one has the model of the run.
         assert_eq!(visits_of(|| assert_eq!(ledger.another_worker_fits(run, worker), fits)), 1);
         let kept = |rows: &Rows| ledger.kept_of(own, failed.run, rows);
@@ -267,12 +267,9 @@ fn whether_another_worker_fits_is_known_without_a_look_at_other_slots() {
 fn a_row_that_is_the_cause_costs_the_slots_that_had_it() {
     let mut bench = Bench::new();
     bench.apply(Body::SetVersion(SCHEDULING_VERSION), 0);
-    let slots: Vec<SlotRef> = bench
-        .0
-        .workers
-        .keys()
-        .map(|session| SlotRef { session: *session, slot: SlotNo(0) })
-        .collect();
+    let sessions = bench.0.workers.sessions().into_iter();
+    let slots: Vec<SlotRef> =
+        sessions.map(|session| SlotRef { session, slot: SlotNo(0) }).collect();
     // Each of them has claimed before.
     let fail = |slot: &SlotRef| bench.fail_next(*slot, 2, FailureClass::Transient);
     let failed: Vec<HeldRows> = slots.iter().map(fail).collect();

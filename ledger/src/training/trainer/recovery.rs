@@ -6,15 +6,17 @@
 
 use super::TrainerDecl;
 use crate::batch::spec::check_name;
-use crate::kernel::id::TrainingNo;
+use crate::kernel::id::{LedgerMs, TrainingNo};
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
+use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
+use crate::training::dataset::Datasets;
 use crate::training::dataset_epoch::DatasetEpoch;
 use crate::training::shard_ring::Ring;
-use crate::training::state::{LossPolicy, Trainer, TrainingName};
+use crate::training::state::{LossPolicy, Trainer, TrainingName, Trainings};
 use std::collections::BTreeSet;
 
 /// A trainer's request when its job recovers.
@@ -64,11 +66,26 @@ impl Ledger {
         trainer.check()?;
         asked_for.check(&trainer.name)?;
         if asked_for.from != 0 {
-            self.training_no(&job)?;
+            self.trainings.open_no(&job)?;
         }
-        let new = !self.training_names.contains_key(&job);
+        let new = self.trainings.no(&job).is_none();
         let no = self.training_for(&job)?;
-        let Some(training) = self.trainings.get(&no) else { return Ok(Reply::Ok) };
+        let out = &mut Emitter::new(ctx, &mut self.events);
+        let caller = (trainer, self.meta.clock);
+        self.trainings.recover(&self.datasets, out, (no, new), asked_for, caller)
+    }
+}
+
+impl Trainings {
+    fn recover(
+        &mut self,
+        datasets: &Datasets,
+        out: &mut Emitter,
+        (no, new): (TrainingNo, bool),
+        asked_for: Recovery,
+        (trainer, now): (TrainerDecl, LedgerMs),
+    ) -> Result<Reply, Rejection> {
+        let Some(training) = self.by_no.get(&no) else { return Ok(Reply::Ok) };
         let Recovery { round, world, from, on_loss } = asked_for;
         let asked = asked(&world, from, on_loss);
         let present = training.head.round;
@@ -76,11 +93,11 @@ impl Ledger {
             if asked != training.head.asked || !training.trainers.contains_key(&trainer.name) {
                 return Err(TrainingRefusal::RoundConflict { round: present }.into());
             }
-            if let Some(refused) = self.succeed(ctx, no, &trainer)? {
+            if let Some(refused) = self.succeed(out, no, &trainer)? {
                 return Ok(refused);
             }
             self.rejoin_round(no, &trainer.name, &world);
-            return Ok(self.give_incarnation(ctx, no, trainer));
+            return Ok(self.give_incarnation(no, trainer, out.ctx.session(), now));
         }
         if round != 0 && round < present {
             return Err(TrainingRefusal::RoundConflict { round: present }.into());
@@ -90,11 +107,11 @@ impl Ledger {
             _ if training.checkpoints.get(&from).is_some_and(|c| c.is_complete()) => from,
             _ => return Err(TrainingRefusal::CheckpointUnknown.into()),
         };
-        if let Some(training) = self.trainings.get_mut(&no).filter(|_| new) {
+        if let Some(training) = self.by_no.get_mut(&no).filter(|_| new) {
             training.head.generation = 0;
         }
-        self.begin_generation(ctx, no, base);
-        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        self.begin_generation(datasets, out, no, base);
+        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
         training.head.round = if round == 0 { present.saturating_add(1) } else { round };
         training.head.asked = asked;
         training.head.on_loss = on_loss;
@@ -108,17 +125,23 @@ impl Ledger {
             .for_each(|dataset_epoch| dataset_epoch.prefer(&training.ring));
         let trainers = training.trainers.keys().map(|name| (no, name.clone()));
         self.dirty.trainers.extend(trainers);
-        Ok(self.give_incarnation(ctx, no, trainer))
+        Ok(self.give_incarnation(no, trainer, out.ctx.session(), now))
     }
 
     /// Begins the next generation: undoes all work that is not in the checkpoint, and voids every earlier incarnation.
-    fn begin_generation(&mut self, ctx: &Context, no: TrainingNo, base: u32) {
-        self.give_up_checkpoints(ctx, no, |c| c.is_open(), "the job has recovered");
-        self.training_changes += 1;
-        let Some(training) = self.trainings.get_mut(&no) else { return };
+    fn begin_generation(
+        &mut self,
+        datasets: &Datasets,
+        out: &mut Emitter,
+        no: TrainingNo,
+        base: u32,
+    ) {
+        self.give_up_checkpoints(out, no, |c| c.is_open(), "the job has recovered");
+        self.changes += 1;
+        let Some(training) = self.by_no.get_mut(&no) else { return };
         for (name, trainer) in std::mem::take(&mut training.trainers) {
             if trainer.incarnation.is_some() {
-                self.trainer_ends.remove(&(trainer.ends, no, name.clone()));
+                self.ends.remove(&(trainer.ends, no, name.clone()));
             }
             self.dirty.trainers.insert((no, name));
         }
@@ -133,19 +156,19 @@ impl Ledger {
         }
         training.head.done = sealed.done;
         for (key, shards) in sealed.dataset_epochs {
-            let Some(dataset) = self.datasets.get(&key.0) else { continue };
+            let Some(dataset) = datasets.get(key.0) else { continue };
             let dataset_epoch =
                 DatasetEpoch::with(shards.reopen(dataset), dataset, key.1, &Ring::default());
             let records = (0..dataset_epoch.records()).map(|record| (no, key.0, key.1, record));
             self.dirty.dataset_epochs.extend(records);
             training.dataset_epochs.insert(key, dataset_epoch);
         }
-        self.dirty.trainings.insert(no);
+        self.dirty.heads.insert(no);
         let (generation, step) = (training.head.generation, training.head.step);
         let from = match base {
             0 => "from the beginning".to_owned(),
             base => format!("from checkpoint {base} of step {step}"),
         };
-        self.emit_training(ctx, no, "lineage_begun", format!("{generation}, {from}"));
+        self.emit(out, no, "lineage_begun", format!("{generation}, {from}"));
     }
 }
