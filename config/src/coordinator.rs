@@ -138,7 +138,8 @@ pub struct Advertise {
 pub struct Tls {
     /// Authorities that must have signed the certificates of others.
     ///
-    /// Several during a replacement. Set all three files, or `insecure_plaintext`.
+    /// PEM; the file holds two authorities while you [replace one](certificates.md#replace-the-authority). Set all of
+    /// `ca_file`, `cert_file` and `key_file`, or `insecure_plaintext`.
     #[schemars(extend("x-flag" = "--ca-file", "x-env" = "ROLLOUT_CA_FILE"))]
     pub ca_file: Option<PathBuf>,
     /// The member's certificate.
@@ -149,7 +150,7 @@ pub struct Tls {
     pub key_file: Option<PathBuf>,
     /// No TLS: every caller is an administrator.
     ///
-    /// On addresses that other hosts can reach, the next key is also needed.
+    /// If other hosts can reach one of the addresses, `insecure_plaintext_public` is also required.
     #[serde(default)]
     pub insecure_plaintext: bool,
     /// Allow no TLS on addresses that other hosts can reach, too.
@@ -165,9 +166,9 @@ pub struct Store {
     pub url: String,
     /// Further stores that runs may name, and everything below them.
     ///
-    /// A run names one with `[store] url` of a batch file. `"s3://teams/a"` allows `s3://teams/a/x`, not
-    /// `s3://teams/ab`. Give all members the same list; they write, list and delete there. Members refuse a run that
-    /// names another store.
+    /// A batch file names one in `[store] url`. `"s3://teams/a"` allows `s3://teams/a/x`, but not `s3://teams/ab`.
+    /// Members write, list and delete objects in these stores, and refuse a run that names any other store. Give all
+    /// members the same list.
     #[serde(default)]
     pub urls: Vec<String>,
 }

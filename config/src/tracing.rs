@@ -21,7 +21,7 @@ pub struct TracingSettings {
     pub otlp_endpoint: String,
     /// Fraction of traces that is recorded, 0 to 1.
     ///
-    /// It depends on the trace's ID: set the same value on all members and workers, so that all record the same traces.
+    /// The trace's ID decides: set the same value on all members and workers, so that they record the same traces.
     pub sample_ratio: f64,
     /// Maximum number of spans queued or being sent; more are dropped.
     #[schemars(range(min = 1, max = 100_000))]

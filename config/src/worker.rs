@@ -60,7 +60,7 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Initial members, `host:port`.
     ///
-    /// The members' own list replaces it.
+    /// Once connected, the worker uses the cluster's own list of members.
     #[schemars(extend("x-required" = true, "x-unset" = true))]
     #[schemars(extend("x-flag" = "--endpoint", "x-env" = "ROLLOUT_ENDPOINTS"))]
     pub endpoints: Vec<String>,

@@ -15,8 +15,8 @@ const DAY_S: u64 = 24 * 60 * 60;
 pub struct Workers {
     /// Interval between a worker's heartbeats.
     ///
-    /// For up to 1,000 registered workers. Beyond that, it grows with their number, up to four times this value or
-    /// half of `self_fence_ms`, whichever is less.
+    /// Above 1,000 registered workers, the interval grows with their number, up to four times this value or half of
+    /// `self_fence_ms`, whichever is less.
     #[schemars(range(min = 1))]
     pub heartbeat_ms: u64,
     /// Time without an answer after which a worker starts no rows.
@@ -26,8 +26,8 @@ pub struct Workers {
     pub self_fence_ms: u64,
     /// Silence after which a worker is suspect, so that its unstarted rows go to others.
     ///
-    /// Until a worker's first heartbeat to a new leader, this grows by 2 ms for each registered worker, by 30 s at
-    /// most.
+    /// Until a worker's first heartbeat to a new leader, this grows by 2 ms for each registered worker, at most by
+    /// 30 s.
     #[schemars(range(min = 1))]
     pub failure_ms: u64,
     /// How much longer a suspect worker keeps the rows that it has started.
@@ -77,7 +77,7 @@ impl Default for Retention {
 pub struct Audit {
     /// File of audit lines, as JSON; without it, audit lines go to the log.
     ///
-    /// [What it has](events-and-audit.md#audit).
+    /// [The fields of a line](events-and-audit.md#audit).
     pub file: Option<PathBuf>,
     /// Size after which a new file is started.
     ///
@@ -118,12 +118,11 @@ impl Default for Autoscale {
 pub struct WebhookSettings {
     /// File with the secret that signs run-completion notifications; required with `allow`.
     ///
-    /// `whsec_` and base64, or text.
+    /// The secret is `whsec_` followed by base64, or plain text.
     pub secret_file: Option<PathBuf>,
     /// Origins to which runs may send run-completion notifications; empty: none are sent.
     ///
-    /// For example `"https://hooks.example.com"`. See [run-completion
-    /// notifications](runs.md#run-completion-notifications).
+    /// For example `"https://hooks.example.com"`. See [completion webhooks](runs.md#completion-webhooks).
     pub allow: Vec<String>,
 }
 

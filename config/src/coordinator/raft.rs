@@ -121,7 +121,7 @@ impl Default for Storage {
 pub struct Events {
     /// Bytes of events kept in memory.
     ///
-    /// For readers that [follow](events-and-audit.md#events).
+    /// Readers that [follow the events](events-and-audit.md#events) are served from memory.
     #[schemars(range(min = 1))]
     pub bytes_max: usize,
     /// Number of events kept in memory.

@@ -78,8 +78,8 @@ pub struct EngineConfig {
     pub slots: u32,
     /// Model URIs that runs may name; `"*"` matches any.
     ///
-    /// The mock serves any revision, vLLM the revisions that it has loaded or that are listed here as
-    /// `"name@revision"`, openai none.
+    /// If a run names a revision: the mock serves any, vLLM serves the one that it has loaded and those that are listed
+    /// here as `"name@revision"`, openai serves none.
     #[serde(default = "any_model")]
     pub models: Vec<String>,
     /// Tasks that runs may ask of it; empty: all that its kind supports.
@@ -125,7 +125,8 @@ pub struct EngineConfig {
     pub side_file: Option<PathBuf>,
     /// Directory with a file for each row that failed once.
     ///
-    /// Engines that share it fail no row of `MOCK_FAIL_TRANSIENT_ONCE` twice. Without it each engine remembers its own.
+    /// Engines that share it fail no row of `MOCK_FAIL_TRANSIENT_ONCE` twice. Without it, each engine remembers only
+    /// the rows that it failed itself.
     #[serde(default)]
     #[schemars(extend("x-engines" = ["mock"]))]
     pub once_dir: Option<PathBuf>,
@@ -189,14 +190,14 @@ pub struct EngineConfig {
     pub env: BTreeMap<String, String>,
     /// Variables of the worker that the process gets too, `"NAME"` or `"PREFIX*"`.
     ///
-    /// Besides [those that every engine gets](../vllm.md#the-engines-environment). An engine that loads a gated model
-    /// needs `["HF_TOKEN"]`.
+    /// They are added to [those that every engine gets](../vllm.md#the-engines-environment). An engine that loads a
+    /// gated model needs `["HF_TOKEN"]`.
     #[serde(default)]
     #[schemars(extend("x-engines" = ["mock", "vllm"]))]
     pub pass_env: Vec<String>,
     /// Devices of a slot, the next ones that no other slot has; 0 leaves the choice to vLLM.
     ///
-    /// vLLM does not choose if `devices` or `slots = "auto"` is set.
+    /// If `devices` or `slots = "auto"` is set, 0 means as many devices as one engine spans.
     #[serde(default)]
     #[schemars(extend("x-engines" = ["vllm"]))]
     pub gpus_per_slot: u32,

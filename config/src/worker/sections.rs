@@ -49,7 +49,8 @@ pub struct EnrolmentConfig {
 pub struct StoreConfig {
     /// Stores that runs may name in addition to the cluster's, and everything below them.
     ///
-    /// As in the list of the [members](#coordinatortoml). Below cluster version 3, only these exact URLs.
+    /// The rule is that of the [members' list](#coordinatortoml). Below cluster version 3, runs may name only these
+    /// exact URLs.
     #[schemars(extend("x-unset" = true, "x-flag" = "--store-url"))]
     pub urls: Vec<String>,
 }
@@ -60,12 +61,12 @@ pub struct StoreConfig {
 pub struct CreditConfig {
     /// Rows of a slot that are queued or running; twice its engine's concurrency by default.
     ///
-    /// vLLM gets as many as keep it busy.
+    /// For vLLM, the default follows the engine's speed.
     #[schemars(range(min = 1, max = SLOT_ROWS_MAX), extend("x-flag" = "--credit-rows"))]
     pub rows: Option<u32>,
     /// Tokens that these rows may take, prompts with completions at their longest.
     ///
-    /// By default twice what the engine reports that it holds at once.
+    /// By default twice the number of tokens that the engine reports as its capacity.
     #[schemars(range(min = 1, max = CREDIT_TOKENS_MAX))]
     pub tokens: Option<u64>,
 }
@@ -83,7 +84,7 @@ pub struct PartConfig {
     pub bytes: usize,
     /// Time since its first row that closes a part.
     ///
-    /// Open parts are lost with the disk.
+    /// If the worker's disk is lost, the rows of its open parts run again.
     #[schemars(range(min = 1, max = 60_000))]
     pub linger_ms: u64,
 }
@@ -216,7 +217,7 @@ pub struct ComputeConfig {
     pub endpoint: Option<String>,
     /// How often the worker polls AWS, and Azure, there at least every second.
     ///
-    /// GCP holds the request until there is a notice.
+    /// A longer interval applies to AWS only. GCP is not polled: its service holds the request until there is a notice.
     #[schemars(range(min = 100, max = 30_000))]
     pub poll_ms: u64,
 }
