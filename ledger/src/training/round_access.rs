@@ -6,8 +6,8 @@
 //! below version 3, has no known holder; the store of its round stays open to its namespace. Below version 3 the name
 //! of a session's holder omits the namespaces of its certificate, so no later session of that certificate matches it.
 //! A caller that names an incarnation must still be a member by it: a process that another one has replaced is not.
-//! Absent: the stores of round 0 and of jobs without a complete round, and which process of a holder asks without a
-//! incarnation.
+//! Absent: the stores of round 0 and of jobs without a complete round, and which process of a holder asks without
+//! an incarnation.
 
 use crate::kernel::id::SessionId;
 use crate::kernel::reply::{Rejection, Reply};

@@ -110,8 +110,8 @@ impl ClientCertVerifier for ClientIdentityVerifier {
         let verified = self.0.verify_client_cert(end_entity, intermediates, now)?;
         let identity = Identity::from_certificate(end_entity).map_err(refused)?;
         if !matches!(identity.role, Role::Worker | Role::Client | Role::Viewer) {
-            // Every member has the intermediate CA on its disk, so a certificate of that key cannot make a member or an
-            // administrator.
+            // Every member has the intermediate CA's key on its disk, so a certificate that this CA signed cannot make
+            // a member or an administrator.
             self.0.verify_client_cert(end_entity, &[], now).map_err(|_| {
                 let role = identity.role.with_article();
                 refused(format!(

@@ -7,8 +7,8 @@ use rollout_proto::pki;
 use std::path::{Path, PathBuf};
 
 impl Fleet {
-    /// Makes the intermediate CA key and an enrollment address for each of these members, if the options ask for
-    /// them.
+    /// Makes the intermediate CA and an enrollment address for each of these members, if the options ask
+    /// for them.
     pub(super) fn open_enrollment_ports(&mut self, names: &[&str]) -> Result<()> {
         let options = &self.options;
         if options.enrolment_lifetime_s.is_none() && !options.enrolment_by_default {
