@@ -96,7 +96,7 @@ pub enum InputFormat {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// One or several paths or globs of JSONL files.
+    /// One or several paths or globs of input files.
     pub glob: OneOrMany,
     /// The format of its rows; detected if missing.
     pub format: Option<InputFormat>,
