@@ -136,7 +136,7 @@ pub struct Advertise {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// Authorities that must have signed the certificates of others.
+    /// Certificate authorities that this member trusts.
     ///
     /// PEM; the file holds two authorities while you [replace one](certificates.md#replace-the-authority). Set all of
     /// `ca_file`, `cert_file` and `key_file`, or `insecure_plaintext`.
@@ -153,7 +153,7 @@ pub struct Tls {
     /// If other hosts can reach one of the addresses, `insecure_plaintext_public` is also required.
     #[serde(default)]
     pub insecure_plaintext: bool,
-    /// Allow no TLS on addresses that other hosts can reach, too.
+    /// Allow `insecure_plaintext` on addresses that other hosts can reach.
     #[serde(default)]
     pub insecure_plaintext_public: bool,
 }

@@ -116,11 +116,11 @@ impl Default for Autoscale {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebhookSettings {
-    /// File with the secret that signs run-completion notifications; required with `allow`.
+    /// File with the secret that signs completion webhooks; required with `allow`.
     ///
     /// The secret is `whsec_` followed by base64, or plain text.
     pub secret_file: Option<PathBuf>,
-    /// Origins to which runs may send run-completion notifications; empty: none are sent.
+    /// Origins to which runs may send completion webhooks; empty: none are sent.
     ///
     /// For example `"https://hooks.example.com"`. See [completion webhooks](runs.md#completion-webhooks).
     pub allow: Vec<String>,
