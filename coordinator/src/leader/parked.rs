@@ -12,7 +12,7 @@
 use crate::leader::state::Outbox;
 use parking_lot::Mutex;
 use rollout_ledger::id::SlotRef;
-use rollout_ledger::{CohortNo, Ledger, op};
+use rollout_ledger::{CohortNo, Ledger};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// One pull that waits.
@@ -243,7 +243,7 @@ mod tests {
     use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo};
     use rollout_ledger::{
         BlobRef, Body, Command, EngineSpec, EntryId, OpKind, Registration, Reply, RunSpec,
-        SegmentDecl, SlotOffer,
+        SegmentDecl, SlotOffer, op,
     };
     use tokio::sync::mpsc;
 

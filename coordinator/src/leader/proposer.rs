@@ -17,10 +17,9 @@ mod queue;
 use crate::leader::command_size::Weight;
 use crate::leader::leader_clock::LeaderClock;
 use company::{Company, Patience, WAIT_MAX};
-#[cfg(test)]
 use queue::{Bundle, Queue, Room};
 use rollout_ledger::id::CoordEpoch;
-use rollout_ledger::{Body, Command, Ledger, Op, Reply, check_body_version, check_version, op};
+use rollout_ledger::{Body, Command, Ledger, Op, Reply, check_body_version, check_version};
 use rollout_proto::trace::{self, Span, SpanKind};
 use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
@@ -351,7 +350,7 @@ mod tests {
     use super::*;
     use crate::leader::command_size::BYTES_MAX;
     use rollout_ledger::id::{LedgerMs, SessionId, SlotNo, SlotRef};
-    use rollout_ledger::{EngineSpec, OpKind, Rejection, RunSpec, limits};
+    use rollout_ledger::{EngineSpec, OpKind, Rejection, RunSpec, limits, op};
     use std::future::poll_fn;
     use std::pin::pin;
     use std::time::Duration;

@@ -13,7 +13,7 @@
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::LeaderState;
 use rollout_ledger::id::SessionId;
-use rollout_ledger::{EventKind, HeldRows, Ledger, Rows, op};
+use rollout_ledger::{EventKind, HeldRows, Ledger, Rows};
 use rollout_raft::{Compacted, EventPage, EventPosition};
 use std::collections::BTreeMap;
 
@@ -140,6 +140,7 @@ mod tests {
     use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotNo, SlotRef};
     use rollout_ledger::{
         BlobRef, EngineSpec, Event, OpKind, Registration, Reply, RunSpec, SegmentDecl, SlotOffer,
+        op,
     };
     use rollout_raft::EventRecord;
     use std::sync::Arc;

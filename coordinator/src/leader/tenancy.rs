@@ -13,7 +13,7 @@ use crate::leader::convert::{self, Checked};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::LeaderState;
 use rollout_ledger::id::{RunNo, SessionId};
-use rollout_ledger::{HeldRows, Ledger, RefusedRows, Rejection, op};
+use rollout_ledger::{HeldRows, Ledger, RefusedRows, Rejection};
 use rollout_proto::v1;
 
 /// Whether a run belongs to another namespace than `namespace`.
@@ -82,7 +82,7 @@ mod tests {
     use rollout_ledger::id::{SegmentNo, SlotNo, SlotRef};
     use rollout_ledger::{
         BlobRef, EngineSpec, GrantedRows, OpKind, Registration, Reply, RunSpec, SegmentDecl,
-        SlotOffer,
+        SlotOffer, op,
     };
     use tokio::sync::mpsc;
 
