@@ -21,7 +21,7 @@ fn read(line: u64, at_s: u64, seen: &str) -> Operation {
             value: Value::Text(seen.into()),
             at: at_s * SECOND_NS + 5_000_000,
             line: line + 1,
-            place: None,
+            position: None,
         },
     }
 }

@@ -96,7 +96,7 @@ impl World {
         let at = self.events.len() as u64 + 1;
         let key = Some(p.key.to_string().into());
         self.events.push(Event {
-            place: None,
+            position: None,
             request: None,
             line: at,
             at,
