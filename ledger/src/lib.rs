@@ -23,7 +23,6 @@ mod identity;
 pub use machine::clock;
 mod fleet;
 pub use kernel::id;
-pub mod op;
 pub use kernel::limits;
 pub use machine::seeded;
 pub use machine::view;
@@ -48,7 +47,7 @@ pub use kernel::rows::Rows;
 pub use kernel::training_refusal::TrainingRefusal;
 pub use machine::command::{
     BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
-    RequestId, RunAction, SegmentDecl, StoreName, StoreOp,
+    RequestId, RunAction, SegmentDecl, StoreName, StoreOp, op,
 };
 pub use machine::digest::digest_records;
 pub use machine::event::{Event, EventKind};

@@ -234,9 +234,9 @@ mod tests {
     use super::*;
     use crate::kernel::id::{CoordEpoch, LedgerMs, SegmentNo};
     use crate::kernel::reply::Reply;
+    use crate::machine::command::op;
     use crate::machine::command::{BlobRef, Body, Command, OpKind, Registration, SegmentDecl};
     use crate::machine::ledger::EntryId;
-    use crate::op;
 
     fn apply(ledger: &mut Ledger, body: Body) -> Reply {
         let index = ledger.applied().index + 1;

@@ -155,11 +155,11 @@ mod tests {
     use crate::kernel::id::{CoordEpoch, LedgerMs, SegmentNo, SlotNo};
     use crate::kernel::reply::Reply;
     use crate::kernel::visits::visits_of;
+    use crate::machine::command::op;
     use crate::machine::command::{
         BlobRef, Body, Command, Evidence, FailureClass, OpKind, Registration, SegmentDecl,
     };
     use crate::machine::ledger::EntryId;
-    use crate::op;
 
     /// A ledger, and the index of its last entry.
     struct Bench(Ledger, u64);

@@ -21,8 +21,8 @@ impl Command {
 mod tests {
     use super::*;
     use crate::kernel::id::{CoordEpoch, LedgerMs, SessionId};
+    use crate::machine::command::op;
     use crate::machine::command::{Op, OpKind};
-    use crate::op;
 
     #[test]
     fn what_does_much_is_heavy_however_few_its_bytes() {

@@ -5,6 +5,7 @@
 //!
 //! A merged command is no transaction: each operation has its own position, its own reply and its own rejection.
 
+pub mod op;
 mod op_kind;
 mod store_op;
 

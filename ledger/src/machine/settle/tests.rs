@@ -10,6 +10,7 @@ use crate::kernel::reply::Reply;
 use crate::kernel::rows::Rows;
 use crate::kernel::visits::visits_of;
 use crate::machine::apply::Context;
+use crate::machine::command::op;
 use crate::machine::command::{
     BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
     SegmentDecl,
@@ -17,7 +18,6 @@ use crate::machine::command::{
 use crate::machine::ledger::{EntryId, Ledger};
 use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::view::Pool;
-use crate::op;
 
 const RUNS: u32 = 30;
 const WORKERS: u16 = 20;

@@ -4,12 +4,12 @@ use crate::batch::spec::{EngineSpec, RunSpec, SlotOffer};
 use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use crate::kernel::reply::Reply;
 use crate::kernel::visits::visits_of;
+use crate::machine::command::op;
 use crate::machine::command::{
     BlobRef, Body, Command, OpKind, Registration, RunAction, SegmentDecl,
 };
 use crate::machine::ledger::{EntryId, Ledger};
 use crate::machine::version_gate::SCHEDULING_VERSION;
-use crate::op;
 
 /// A ledger, and the index of its last entry.
 struct Bench(Ledger, u64);
