@@ -142,7 +142,7 @@ pub(super) mod tests {
             let cells = [watch, request_id, dry_run, yes];
             table += &row(&path, cells.map(|accepted| if accepted { "yes" } else { "no" }));
         }
-        crate::golden::check("verbs.txt", &table);
+        rollout_recorded::check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/verbs.txt"), &table);
     }
 
     #[test]
