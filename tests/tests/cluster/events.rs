@@ -46,14 +46,17 @@ fn finished(events: &[Value], run: &str) -> Option<usize> {
     events.iter().position(|e| e["kind"] == "run_finished" && e["run"] == run)
 }
 
+/// So many that the second half takes longer than it takes to see that half are done.
+const ROWS: u64 = 12_000;
+
 #[test]
 fn a_reader_follows_through_a_leaders_death_without_gap_or_repeat() -> Result<()> {
     let mut fleet = fleet(&[], &["w1", "w2"])?;
     let _reader = fleet.follow_events("events.out", &["--since", "0"])?;
     let log = fleet.path("events.out");
-    let mut batch = Batch::submit(&fleet, "followed", 3000, "")?;
+    let mut batch = Batch::submit(&fleet, "followed", ROWS, "")?;
     for percent in [20, 50] {
-        batch.until(&fleet, "some are done", |c| c.done >= 3000 * percent / 100);
+        batch.until(&fleet, "some are done", |c| c.done >= ROWS * percent / 100);
         let leader = fleet.leader();
         fleet.member_process(&leader).kill();
         fleet.leader_other_than(&leader);
@@ -71,7 +74,7 @@ fn a_reader_follows_through_a_leaders_death_without_gap_or_repeat() -> Result<()
     let end = finished(&again, "followed").context("the second reader hears of it too")?;
     assert_eq!(heard, again[..=end], "two readers, the same events");
     let rows = completions(&heard, "followed");
-    assert_eq!(rows.len(), 3000, "every row is completed in events");
+    assert_eq!(rows.len() as u64, ROWS, "every row is completed in events");
     assert!(rows.values().all(|times| *times == 1), "and once");
     assert!(heard.iter().filter(|e| e["kind"] == "epoch_opened").count() >= 3);
     assert!(heard.iter().any(|e| e["kind"] == "granted" && e["who"]["worker"] == "w2"));
