@@ -81,7 +81,8 @@ fn every_object_that_a_violation_names_gets_a_timeline_and_no_word_is_taken_for_
         judged.violated_keys = owned(violated);
         timeline::failing(&run, &judged).into_iter().map(str::to_owned).collect()
     };
-    let told = ["the only request for run:s1-1 found it, which nobody made", "item 3/1: a read"];
+    let told =
+        ["the only request for run:s1-1 found it, which no request created", "item 3/1: a read"];
     assert_eq!(failing(&told, &[]), ["run:s1-1", "3/1"]);
     assert_eq!(failing(&["batch-3-by-7: row 4 has two results"], &[]), ["batch-3-by-7"]);
     assert_eq!(failing(&["a release of t2 was refused"], &[]), Vec::<String>::new());

@@ -19,10 +19,10 @@ pub(super) fn broken(operations: &[Operation]) -> Vec<String> {
     let mut broken = Vec::new();
     for (key, (made, found, unknown)) in objects {
         if made > 1 {
-            broken.push(format!("{made} requests were told that they made {key}"));
+            broken.push(format!("{made} requests were answered as the creator of {key}"));
         }
         if made == 0 && unknown == 0 && found > 0 {
-            broken.push(format!("{found} requests found {key}, which nobody made"));
+            broken.push(format!("{found} requests found {key}, which no request created"));
         }
     }
     broken

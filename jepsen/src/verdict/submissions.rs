@@ -22,7 +22,9 @@ pub(super) fn broken(operations: &[Operation]) -> Vec<String> {
                     continue;
                 };
                 if !made {
-                    found.push(format!("the only request for {key} found it, which nobody made"));
+                    found.push(format!(
+                        "the only request for {key} found it, which no request created"
+                    ));
                 }
                 if let Some(other) = runs.insert(*run, key) {
                     found.push(format!("{other} and {key} are both run {run}"));

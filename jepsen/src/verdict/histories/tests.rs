@@ -300,6 +300,6 @@ fn what_was_done_to_make_a_run_is_judged_and_no_row() {
     };
     for workload in ["item", "steal"] {
         assert_eq!(told(true).violations_of(workload), Vec::<String>::new());
-        one_wrong(workload, &told(false), "which nobody made");
+        one_wrong(workload, &told(false), "which no request created");
     }
 }
