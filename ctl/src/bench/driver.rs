@@ -54,11 +54,7 @@ pub(super) struct Driver {
 
 impl Driver {
     /// Makes the first run and starts the workers.
-    pub(super) async fn start(
-        target: &Target,
-        args: &LoadArgs,
-        batch: u32,
-    ) -> anyhow::Result<Self> {
+    async fn start(target: &Target, args: &LoadArgs, batch: u32) -> anyhow::Result<Self> {
         let load = Load::new(target.label());
         let mut feed = Feed::open(target.admin(), args.items).await?;
         let store = BlobStore::open(feed.session().store_url())?;
@@ -138,6 +134,19 @@ impl Driver {
     pub(super) async fn go_on_for(&mut self, time: Duration) -> anyhow::Result<()> {
         let end = Instant::now() + time;
         self.go_on(async |_| Ok(Instant::now() >= end)).await
+    }
+
+    /// Starts the load, and runs it for `warmup` without measuring.
+    pub(super) async fn warmed_up(
+        target: &Target,
+        args: &LoadArgs,
+        batch: u32,
+        warmup: Duration,
+    ) -> anyhow::Result<Self> {
+        let mut driver = Self::start(target, args, batch).await?;
+        aside(format_args!("warming up for {warmup:?}"));
+        driver.go_on_for(warmup).await?;
+        Ok(driver)
     }
 
     /// Lets the workers finish the rows that they hold, and waits for them.

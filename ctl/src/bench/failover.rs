@@ -91,9 +91,7 @@ impl Verb for FailoverArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let mut target = Target::open(&globals.connect, &self.target).await?;
         let disk = yardstick(&target)?;
-        let mut driver = Driver::start(&target, &self.load, self.batch).await?;
-        aside(format_args!("warming up for {:?}", self.warmup));
-        driver.go_on_for(self.warmup).await?;
+        let mut driver = Driver::warmed_up(&target, &self.load, self.batch, self.warmup).await?;
         let mut seconds = Vec::new();
         for number in 1..=self.times {
             let failover = one(&mut target, &mut driver, number).await?;

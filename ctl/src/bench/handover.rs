@@ -125,9 +125,7 @@ impl Verb for HandoverArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let mut target = Target::open(&globals.connect, &self.target).await?;
         let disk = yardstick(&target)?;
-        let mut driver = Driver::start(&target, &self.load, self.batch).await?;
-        aside(format_args!("warming up for {:?}", self.warmup));
-        driver.go_on_for(self.warmup).await?;
+        let mut driver = Driver::warmed_up(&target, &self.load, self.batch, self.warmup).await?;
         let mut pauses = Vec::new();
         for number in 1..=self.times {
             let handover = one(&mut target, &mut driver, &self, number).await?;

@@ -100,9 +100,7 @@ impl Verb for LedgerArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let mut target = Target::open(&globals.connect, &self.target).await?;
         let disk = yardstick(&target)?;
-        let mut driver = Driver::start(&target, &self.load, self.batch).await?;
-        aside(format_args!("warming up for {:?}", self.warmup));
-        driver.go_on_for(self.warmup).await?;
+        let mut driver = Driver::warmed_up(&target, &self.load, self.batch, self.warmup).await?;
         target.check_alive()?;
         driver.load().with(|record| record.exchange.clear());
         let before = Reading::take(&target, &driver).await;
