@@ -20,7 +20,7 @@ use crate::errors::ClusterError;
 use crate::member::{Joins, MemberRecord};
 use crate::pace::Pace;
 use crate::running::Running;
-use crate::transfer::release_shared_rows;
+use crate::transfer::step_aside;
 use crate::voters::changed;
 use crate::{reads, voters};
 
@@ -207,7 +207,7 @@ pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), C
     if keep.len() < known.voters.len() {
         check_majority(running, &known, &keep, name).await?;
         if gone.contains(&running.context.me) {
-            return Err(release_shared_rows(running).await);
+            return Err(step_aside(running).await);
         }
         voters::replace(running, keep).await?;
     }
@@ -230,7 +230,7 @@ pub(crate) async fn promote(running: &Running, learner: &MemberRecord) -> Result
         Joins::Learner => return Ok(()),
     };
     if replaced == Some(running.context.me) {
-        return Err(release_shared_rows(running).await);
+        return Err(step_aside(running).await);
     }
     let stays = known.voters.iter().copied().filter(|id| Some(*id) != replaced);
     let keep: BTreeSet<u64> = stays.chain([learner.id]).collect();

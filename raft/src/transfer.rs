@@ -124,7 +124,7 @@ pub(crate) async fn transfer_leader(
 }
 
 /// Hands leadership over before this member loses its vote; returns the member to ask instead.
-pub(crate) async fn release_shared_rows(running: &Running) -> ClusterError {
+pub(crate) async fn step_aside(running: &Running) -> ClusterError {
     if let Err(error) = transfer_leader(running, None, Handover::Removal).await {
         return error;
     }

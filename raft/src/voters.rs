@@ -13,7 +13,7 @@ use openraft::errors::{ClientWriteError, RaftError};
 
 use crate::errors::{ClusterError, NotLeader};
 use crate::running::Running;
-use crate::transfer::release_shared_rows;
+use crate::transfer::step_aside;
 use crate::types::{LogId, Types};
 
 /// Makes these the only voters. A refusal after the first entry returns `Unfinished`, because the voters have changed.
@@ -44,7 +44,7 @@ pub(crate) async fn settle(running: &Running) -> Result<(), ClusterError> {
 pub(crate) async fn finish(running: &Running) -> Result<(), ClusterError> {
     let Some(voters) = target(running) else { return Ok(()) };
     if !voters.contains(&running.context.me) {
-        return Err(release_shared_rows(running).await);
+        return Err(step_aside(running).await);
     }
     // From the entry that names both sets, consensus moves to the new voters alone in one step.
     replace(running, voters).await?;
