@@ -220,12 +220,18 @@ fn forty_thousand_operations_on_one_key_end_at_their_time_limit() {
         }
     }
     let path = file(&dir, "h", &history);
-    let arguments =
-        ["--model=cas-register", "--format=edn", "-ojson", "--time-limit-ms", "100", &path];
-    let line: Value = serde_json::from_str(&stdout(&check(&arguments))).unwrap();
+    let limited = |limit_ms: &str| -> Value {
+        let arguments = ["--model=cas-register", "--format=edn", "-ojson", "--time-limit-ms"];
+        let arguments = [&arguments[..], &[limit_ms, &path]].concat();
+        serde_json::from_str(&stdout(&check(&arguments))).unwrap()
+    };
+    let line = limited("100");
     assert_eq!((line["verdict"].as_str(), line["limit"].as_str()), (Some("unknown"), Some("time")));
-    let elapsed_ms = line["elapsed_ms"].as_u64().unwrap();
-    assert!(elapsed_ms < 1000, "{line}");
+    // Compared with the whole search, because a busy machine takes more than the limit to notice it.
+    let elapsed_ms = |line: &Value| line["elapsed_ms"].as_u64().unwrap();
+    let whole = limited("600000");
+    assert_eq!(whole["verdict"], "linearizable");
+    assert!(elapsed_ms(&line) * 2 < elapsed_ms(&whole), "{line} {whole}");
 }
 
 fn entry(history: &mut String, process: usize, kind: &str, f: &str, value: &str) {

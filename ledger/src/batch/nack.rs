@@ -1,15 +1,11 @@
 //! Returns rows that a slot did not finish. They are pending at once and get no strike.
 
-#[cfg(feature = "seeded-bugs")]
-use crate::kernel::id::LedgerMs;
 use crate::kernel::id::SlotRef;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::command::HeldRows;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, rows_of};
-#[cfg(feature = "seeded-bugs")]
-use crate::machine::seeded::{Bug, seeded};
 use serde::{Deserialize, Serialize};
 
 /// Returns rows that a slot did not finish, through no fault of the rows.
