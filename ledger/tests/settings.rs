@@ -108,16 +108,16 @@ fn an_image_a_backup_and_a_restored_cluster_keep_the_setting() {
     assert!(!plain.contains_key(KEY), "an earlier build knows no such record");
     fleet.op(setting(7));
     fleet.lead();
-    assert_eq!(fleet.ledger.settings().cordon_after, 7);
+    assert_eq!(fleet.ledger.settings().cordon_after(), 7);
     let saved = records(&fleet.ledger);
     let loaded = Ledger::load(saved.clone()).expect("it loads").restored([8; 16], 1);
-    assert_eq!(loaded.settings().cordon_after, 7);
+    assert_eq!(loaded.settings().cordon_after(), 7);
     loaded.check_invariants().expect("they hold");
     // One that is out of its bounds is no image.
     let mut bad = saved;
     *bad.get_mut(KEY).and_then(|record| record.last_mut()).expect("its value") = 0;
     assert!(Ledger::load(bad).is_err());
-    fleet.op(setting(Settings::default().cordon_after));
+    fleet.op(setting(Settings::default().cordon_after()));
     fleet.lead();
     assert_eq!(fleet.ledger.settings(), Settings::default());
     assert!(!records(&fleet.ledger).contains_key(KEY), "the default needs no record");
@@ -133,5 +133,5 @@ fn below_its_version_a_cluster_has_no_settings_and_writes_none() {
     assert!(!records(&fleet.ledger).contains_key(KEY));
     fleet.apply(Body::SetVersion(3));
     fleet.op(setting(5));
-    assert_eq!(fleet.ledger.settings().cordon_after, 5);
+    assert_eq!(fleet.ledger.settings().cordon_after(), 5);
 }

@@ -172,7 +172,7 @@ impl Ledger {
 
     /// How many incidents that count cordon a slot.
     pub(crate) fn cordon_after(&self) -> usize {
-        self.settings.cordon_after as usize
+        self.settings.cordon_after() as usize
     }
 
     /// How many incidents a slot lists at most.

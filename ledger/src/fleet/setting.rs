@@ -2,24 +2,27 @@
 //!
 //! *Invariant:* each setting is within its bounds. An operation that sets the current value is accepted, changes
 //! nothing and makes no event; a rejected one changes nothing. A change does not cordon a slot or end a cordon: it
-//! applies to the next incident of each slot. Backups and restored clusters keep the settings.
+//! applies to the next incident of each slot. Backups and restored clusters keep the settings. Only this file changes
+//! them, and marks their record for the image.
 //!
 //! Absent on purpose: settings of one member or worker, which are in their configuration files.
 
+use crate::kernel::codec;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::event::EventKind;
+use crate::machine::image::ImageDelta;
+use crate::machine::image_load::{LoadError, bad, read};
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
-use crate::machine::version_gate::came_with;
+use crate::machine::version_gate::{SCHEDULING_VERSION, came_with};
 use serde::{Deserialize, Serialize};
 
 /// The current settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// After how many incidents in a row that count the ledger cordons a slot. Within [`limits::CORDON_AFTER`].
-    pub cordon_after: u32,
+    cordon_after: u32,
 }
 
 impl Default for Settings {
@@ -31,7 +34,7 @@ impl Default for Settings {
 /// A change of one setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SettingOp {
-    /// Sets [`Settings::cordon_after`].
+    /// Sets [`Settings::cordon_after()`].
     CordonAfter(u32),
 }
 
@@ -78,8 +81,13 @@ fn check_cordon_after(value: u32) -> Result<(), Rejection> {
 }
 
 impl Settings {
+    /// After how many incidents in a row that count the ledger cordons a slot. Within [`limits::CORDON_AFTER`].
+    pub fn cordon_after(&self) -> u32 {
+        self.cordon_after
+    }
+
     /// Whether each setting is within its bounds.
-    pub(crate) fn are_valid(&self) -> bool {
+    fn are_valid(&self) -> bool {
         check_cordon_after(self.cordon_after).is_ok()
     }
 
@@ -128,13 +136,74 @@ impl Operation for SettingOp {
     }
 }
 
-impl Ledger {
-    pub(crate) fn setting_op(&mut self, ctx: &Context, op: SettingOp) -> Result<Reply, Rejection> {
+/// The settings of the cluster, and whether their record differs from the image.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClusterSettings {
+    current: Settings,
+    dirty: bool,
+}
+
+/// Below the tag of the meta record, which is that letter alone: no letter is left.
+pub(crate) const SETTINGS_KEY: &[u8] = b"Ms";
+
+impl ClusterSettings {
+    /// After how many incidents in a row that count the ledger cordons a slot.
+    pub(crate) fn cordon_after(&self) -> u32 {
+        self.current.cordon_after
+    }
+
+    /// Sets a setting. Returns its former value and the present one.
+    fn set(&mut self, op: SettingOp) -> Result<(u32, u32), Rejection> {
         let SettingOp::CordonAfter(to) = op;
         check_cordon_after(to)?;
-        let from = std::mem::replace(&mut self.settings.cordon_after, to);
+        let from = std::mem::replace(&mut self.current.cordon_after, to);
+        self.dirty |= from != to;
+        Ok((from, to))
+    }
+
+    /// Takes the record, if it changed since the last call.
+    pub(crate) fn drain(&mut self, delta: &mut ImageDelta) {
+        if std::mem::take(&mut self.dirty) {
+            delta.set(SETTINGS_KEY.to_vec(), self.record());
+        }
+    }
+
+    /// Forgets whether the record differs from the image, because there is no image yet.
+    pub(crate) fn forget_dirty(&mut self) {
+        self.dirty = false;
+    }
+
+    /// `None` while every setting has its default: members of an earlier build have no such record.
+    pub(crate) fn record(&self) -> Option<Vec<u8>> {
+        (self.current != Settings::default()).then(|| codec::encode(&self.current))
+    }
+
+    /// Reads the record, and checks the bounds of the settings: outside of them, slots could be cordoned without a
+    /// failure, or never.
+    pub(crate) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        self.current = read(key, value)?;
+        match self.current.are_valid() {
+            true => Ok(()),
+            false => Err(bad(key)),
+        }
+    }
+
+    /// Checks the invariants of the settings.
+    pub(crate) fn check(&self, version: u32) -> Result<(), String> {
+        if !self.current.are_valid() {
+            return Err(format!("settings are out of bounds: {:?}", self.current));
+        }
+        match version < SCHEDULING_VERSION && self.current != Settings::default() {
+            true => Err("the cluster's version knows no settings".into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Ledger {
+    fn setting_op(&mut self, ctx: &Context, op: SettingOp) -> Result<Reply, Rejection> {
+        let (from, to) = self.settings.set(op)?;
         if from != to {
-            self.dirty.settings = true;
             self.shorten_incidents();
             self.emit(ctx, EventKind::SettingChanged { setting: op.name(), from, to });
         }
@@ -143,17 +212,6 @@ impl Ledger {
 
     /// The current settings.
     pub fn settings(&self) -> Settings {
-        self.settings
-    }
-
-    pub(crate) fn check_settings(&self) -> Result<(), String> {
-        if !self.settings.are_valid() {
-            return Err(format!("settings are out of bounds: {:?}", self.settings));
-        }
-        let low = self.meta.version < crate::machine::version_gate::SCHEDULING_VERSION;
-        match low && self.settings != Settings::default() {
-            true => Err("the cluster's version knows no settings".into()),
-            false => Ok(()),
-        }
+        self.settings.current
     }
 }

@@ -10,7 +10,7 @@
 use crate::batch::flight_image::FLIGHT_TAGS;
 use crate::batch::run::{PauseState, Run, RunHead};
 use crate::batch::trouble::Trouble;
-use crate::fleet::setting::Settings;
+use crate::fleet::setting::SETTINGS_KEY;
 use crate::identity::client_image::HOLDERS_KEY;
 use crate::identity::member::MEMBERS_KEY;
 use crate::kernel::codec;
@@ -33,7 +33,6 @@ pub(crate) struct Dirty {
     pub(crate) troubles: BTreeSet<(RunNo, u64)>,
     /// Runs whose segments, parts and troubles were all removed at once.
     pub(crate) emptied: BTreeSet<RunNo>,
-    pub(crate) settings: bool,
 }
 
 /// What to write so that the image on disk is the ledger's state. One atomic batch.
@@ -65,9 +64,6 @@ pub(crate) fn key(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 pub(crate) fn run_key(tag: u8, no: RunNo, rest: &[u8]) -> Vec<u8> {
     key(tag, &[&no.0.to_be_bytes(), rest])
 }
-
-/// Below the tag of the meta record, which is that letter alone: no letter is left.
-pub(crate) const SETTINGS_KEY: &[u8] = b"Ms";
 
 pub(crate) fn session_key(tag: u8, id: SessionId) -> Vec<u8> {
     key(tag, &[&id.0.to_be_bytes()])
@@ -104,9 +100,7 @@ impl Ledger {
         }
         self.clients.drain_holders_from(&mut delta);
         self.members.drain(&mut delta);
-        if dirty.settings {
-            delta.set(SETTINGS_KEY.to_vec(), self.settings_record());
-        }
+        self.settings.drain(&mut delta);
         self.datasets.drain(&mut delta);
         self.trainings.drain(&mut delta);
         self.workers.drain(self.meta.version, &mut delta);
@@ -147,11 +141,6 @@ impl Ledger {
         delta
     }
 
-    /// None while every setting has its default: members of an earlier build have no such record.
-    fn settings_record(&self) -> Option<Vec<u8>> {
-        (self.settings != Settings::default()).then(|| codec::encode(&self.settings))
-    }
-
     /// Every record of the state, in the order of their keys.
     pub fn for_each_record(&self, mut each: impl FnMut(&[u8], &[u8])) {
         self.jobs.each_arrivals(&mut each);
@@ -174,7 +163,7 @@ impl Ledger {
         if let Some(members) = self.members.record() {
             each(MEMBERS_KEY, &members);
         }
-        if let Some(settings) = self.settings_record() {
+        if let Some(settings) = self.settings.record() {
             each(SETTINGS_KEY, &settings);
         }
         for (name, namespace) in &self.namespaces {

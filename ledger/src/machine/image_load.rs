@@ -6,12 +6,11 @@
 use crate::batch::incident::Incident;
 use crate::batch::run::{PauseState, Run, RunHead};
 use crate::batch::trouble::Trouble;
-use crate::fleet::setting::Settings;
+use crate::fleet::setting::SETTINGS_KEY;
 use crate::identity::client_image::HOLDERS_KEY;
 use crate::identity::member::MEMBERS_KEY;
 use crate::kernel::codec;
 use crate::kernel::id::RunNo;
-use crate::machine::image::SETTINGS_KEY;
 use crate::machine::ledger::{Ledger, Meta};
 use serde::de::DeserializeOwned;
 
@@ -63,15 +62,6 @@ fn load_trouble(key: &[u8], value: &[u8]) -> Result<Trouble, LoadError> {
     Ok(Trouble { incident: Some(incident), ..trouble })
 }
 
-/// Reads the settings, and checks their bounds: outside of them, slots could be cordoned without a failure, or never.
-fn load_settings(key: &[u8], value: &[u8]) -> Result<Settings, LoadError> {
-    let settings: Settings = read(key, value)?;
-    match settings.are_valid() {
-        true => Ok(settings),
-        false => Err(bad(key)),
-    }
-}
-
 impl Ledger {
     /// Builds the state from an image's records. Any order works that has a run's segments and parts ascending, and
     /// its segments before their outcomes. The caller must leave out keys that do not begin with an upper-case
@@ -114,7 +104,7 @@ impl Ledger {
         match key.first() {
             Some(b'M') if key == HOLDERS_KEY => self.clients.load(key, value)?,
             Some(b'M') if key == MEMBERS_KEY => self.members.load(key, value)?,
-            Some(b'M') if key == SETTINGS_KEY => self.settings = load_settings(key, value)?,
+            Some(b'M') if key == SETTINGS_KEY => self.settings.load(key, value)?,
             Some(b'M') => self.meta = read(key, value)?,
             Some(b'N') => {
                 let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;

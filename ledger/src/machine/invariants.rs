@@ -49,7 +49,7 @@ impl Ledger {
         self.tokens.check()?;
         self.revocations.check()?;
         self.members.check(self.meta.version)?;
-        self.check_settings()?;
+        self.settings.check(self.meta.version)?;
         self.check_namespaces()
     }
 

@@ -14,7 +14,7 @@ use crate::batch::run_lists::RunLists;
 use crate::batch::tally::Tally;
 use crate::batch::turn_changes::TurnChanges;
 use crate::batch::unreported_starts::UnheardStarts;
-use crate::fleet::setting::Settings;
+use crate::fleet::setting::ClusterSettings;
 use crate::fleet::workers::Workers;
 use crate::identity::client::Clients;
 use crate::identity::member::MemberReports;
@@ -69,7 +69,7 @@ pub struct Ledger {
     pub(crate) tokens: Tokens,
     pub(crate) revocations: Revocations,
     pub(crate) members: MemberReports,
-    pub(crate) settings: Settings,
+    pub(crate) settings: ClusterSettings,
     // Derived.
     pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     /// When runs, attempts and sessions end.
@@ -158,7 +158,7 @@ impl Ledger {
             tokens: Tokens::default(),
             revocations: Revocations::default(),
             members: MemberReports::default(),
-            settings: Settings::default(),
+            settings: ClusterSettings::default(),
             dirty: Dirty::default(),
             digest_request: None,
             events: Vec::new(),

@@ -10,10 +10,10 @@ pub(crate) fn cordon_after() {
     let (least, most) = limits::CORDON_AFTER.into_inner();
     for bad in [least - 1, most + 1, u32::MAX] {
         bench.invalid(set(bad));
-        assert_eq!(bench.ledger.settings().cordon_after, limits::CORDON_AFTER_DEFAULT);
+        assert_eq!(bench.ledger.settings().cordon_after(), limits::CORDON_AFTER_DEFAULT);
     }
     for good in [least, most] {
         bench.granted(set(good));
-        assert_eq!(bench.ledger.settings().cordon_after, good);
+        assert_eq!(bench.ledger.settings().cordon_after(), good);
     }
 }

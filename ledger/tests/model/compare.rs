@@ -88,7 +88,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
     prop_assert_eq!(ledger.token_views(), model.token_views());
     prop_assert_eq!(crate::revocations::listed(ledger), model.revocations());
     prop_assert_eq!(crate::members::listed(ledger), model.members.listed());
-    prop_assert_eq!(ledger.settings().cordon_after as usize, model.cordon_after);
+    prop_assert_eq!(ledger.settings().cordon_after() as usize, model.cordon_after);
     let sessions: Vec<_> = model.workers.keys().copied().collect();
     prop_assert_eq!(ledger.worker_sessions(), sessions);
     for (session, worker) in &model.workers {
