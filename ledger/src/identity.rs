@@ -1,8 +1,9 @@
-//! Owns: who may speak: client sessions, join tokens, revocations, the members as seen, quotas.
+//! Owns: who may speak: client sessions, join tokens, revocations, the members as seen, namespaces and their quotas.
 
 pub(crate) mod client;
 pub(crate) mod client_image;
 pub(crate) mod member;
+pub(crate) mod namespace;
 pub(crate) mod open_client;
 pub(crate) mod quota;
 pub(crate) mod remembered;

@@ -11,7 +11,6 @@ pub(crate) mod due;
 pub mod id;
 pub mod limits;
 pub(crate) mod marks;
-pub(crate) mod namespace;
 pub(crate) mod reply;
 pub(crate) mod rows;
 pub(crate) mod training_refusal;

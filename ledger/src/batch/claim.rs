@@ -200,9 +200,7 @@ impl Ledger {
         let grant = Grant { slot, rows: rows.clone(), granted_at: self.meta.clock, trial };
         run.flight.grants.insert(attempt, grant);
         run.head.counts.running += len;
-        if let Some(namespace) = self.namespaces.get_mut(&run.head.namespace) {
-            namespace.running += len;
-        }
+        self.namespaces.add_running(&run.head.namespace, len);
         let segments = run.segments_of(&rows);
         self.refresh_active(no);
         if let Ok(held) = self.pull_slot(slot) {

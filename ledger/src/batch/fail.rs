@@ -312,9 +312,7 @@ impl Ledger {
         }
         let ended = run.holding(attempt).is_none();
         run.head.counts.running -= len;
-        if let Some(namespace) = self.namespaces.get_mut(&run.head.namespace) {
-            namespace.running -= len;
-        }
+        self.namespaces.remove_running(&run.head.namespace, len);
         if let Some(held) = self.slot_mut(slot) {
             held.rows_held -= len;
             if ended {

@@ -11,6 +11,7 @@ mod turns;
 use crate::batch::bisection::{Offered, TrialNo};
 use crate::batch::eligibility::Turn;
 use crate::fleet::worker::Slot;
+use crate::identity::namespace::Namespace;
 use crate::kernel::id::{RunNo, SlotRef};
 use crate::machine::ledger::Ledger;
 
@@ -90,9 +91,6 @@ impl Ledger {
 
     /// Rows that a namespace's runs together may still be granted.
     pub(crate) fn namespace_room(&self, name: &str) -> u64 {
-        match self.namespaces.get(name) {
-            Some(n) if n.running_rows_max > 0 => n.running_rows_max.saturating_sub(n.running),
-            _ => u64::MAX,
-        }
+        self.namespaces.get(name).map_or(u64::MAX, Namespace::room)
     }
 }

@@ -160,16 +160,13 @@ impl Ledger {
         run.take_back(trial, &grant.rows);
         run.head.counts.running += len;
         run.head.counts.returned = run.head.counts.returned.saturating_sub(len);
-        let namespace = run.head.namespace.clone();
         match run.flight.grants.get_mut(&attempt) {
             Some(live) => live.rows.unite(&grant.rows),
             None => {
                 run.flight.grants.insert(attempt, grant);
             }
         }
-        if let Some(namespace) = self.namespaces.get_mut(&namespace) {
-            namespace.running += len;
-        }
+        self.namespaces.add_running(&run.head.namespace, len);
         if let Some(held) = self.slot_mut(slot) {
             held.held.insert((no, attempt));
             held.rows_held += len;

@@ -163,9 +163,7 @@ impl Ledger {
         grant.rows.unite(rows);
         run.head.counts.running += rows.len();
         run.head.counts.stolen += rows.len();
-        if let Some(namespace) = self.namespaces.get_mut(&run.head.namespace) {
-            namespace.running += rows.len();
-        }
+        self.namespaces.add_running(&run.head.namespace, rows.len());
         if let Some(slot) = self.slot_mut(idle_slot) {
             slot.held.insert((set.run, attempt));
             slot.rows_held += rows.len();

@@ -8,6 +8,7 @@
 //! `fleet_guard.rs`.
 
 use crate::fleet::worker::Worker;
+use crate::identity::namespace::Namespace;
 use crate::kernel::id::{SessionId, SlotNo, SlotRef};
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
@@ -62,6 +63,42 @@ pub(crate) struct NameCordon {
     pub(crate) slots: BTreeMap<SlotNo, String>,
 }
 
+impl Namespace {
+    /// Refuses a change of an operator's cordon that has no room or no clear meaning.
+    fn check_cordon(
+        &self,
+        name: &str,
+        slot: Option<SlotNo>,
+        cordoned: bool,
+    ) -> Result<(), Rejection> {
+        let known = self.cordons.get(name);
+        if cordoned && known.is_none() && self.cordons.len() >= limits::CORDONS_MAX {
+            let max = limits::CORDONS_MAX as u64;
+            return Err(Rejection::Limit { what: "cordoned workers of a namespace".into(), max });
+        }
+        if !cordoned && slot.is_some() && known.is_some_and(|k| k.whole.is_some()) {
+            return Err(Rejection::Invalid(
+                "the whole worker is cordoned: uncordon it without naming a slot".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Sets or lifts an operator's cordon of the worker of a name, or of one of its slots.
+    fn set_cordon(&mut self, name: &str, slot: Option<SlotNo>, cordoned: bool, reason: &str) {
+        let entry = self.cordons.entry(name.to_owned()).or_default();
+        match (slot, cordoned) {
+            (None, true) => entry.whole = Some(reason.to_owned()),
+            (None, false) => *entry = NameCordon::default(),
+            (Some(slot), true) => drop(entry.slots.insert(slot, reason.to_owned())),
+            (Some(slot), false) => drop(entry.slots.remove(&slot)),
+        }
+        if *entry == NameCordon::default() {
+            self.cordons.remove(name);
+        }
+    }
+}
+
 impl Ledger {
     pub(crate) fn cordon(
         &mut self,
@@ -79,28 +116,11 @@ impl Ledger {
             return Err(Rejection::SlotUnknown);
         }
         let (space, name) = (worker.namespace.clone(), worker.name.clone());
-        let namespace = self.namespaces.get_mut(&space).ok_or(Rejection::SessionUnknown)?;
-        let known = namespace.cordons.get(&name);
-        if cordoned && known.is_none() && namespace.cordons.len() >= limits::CORDONS_MAX {
-            let max = limits::CORDONS_MAX as u64;
-            return Err(Rejection::Limit { what: "cordoned workers of a namespace".into(), max });
+        let namespace = self.namespaces.get(&space).ok_or(Rejection::SessionUnknown)?;
+        namespace.check_cordon(&name, slot, cordoned)?;
+        if let Some(namespace) = self.namespaces.change(&space) {
+            namespace.set_cordon(&name, slot, cordoned, &reason);
         }
-        if !cordoned && slot.is_some() && known.is_some_and(|k| k.whole.is_some()) {
-            return Err(Rejection::Invalid(
-                "the whole worker is cordoned: uncordon it without naming a slot".into(),
-            ));
-        }
-        let entry = namespace.cordons.entry(name.clone()).or_default();
-        match (slot, cordoned) {
-            (None, true) => entry.whole = Some(reason.clone()),
-            (None, false) => *entry = NameCordon::default(),
-            (Some(slot), true) => drop(entry.slots.insert(slot, reason.clone())),
-            (Some(slot), false) => drop(entry.slots.remove(&slot)),
-        }
-        if *entry == NameCordon::default() {
-            namespace.cordons.remove(&name);
-        }
-        self.dirty.namespaces.insert(space);
         self.workers.touch(session);
         if !cordoned {
             self.forgive(session, slot);

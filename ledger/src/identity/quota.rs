@@ -6,8 +6,8 @@
 //! `tally.rs` keeps the usage as runs change, so a check is one lookup. Absent on purpose: counters in the records.
 
 use crate::batch::spec;
+use crate::identity::namespace::Namespace;
 use crate::kernel::limits;
-use crate::kernel::namespace::Namespace;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
@@ -82,11 +82,10 @@ impl Ledger {
             let max = limits::NAMESPACES_MAX as u64;
             return Err(Rejection::Limit { what: "namespaces".into(), max });
         }
-        let namespace = self.namespaces.entry(quota.namespace.clone()).or_default();
+        let namespace = self.namespaces.change_or_make(quota.namespace);
         namespace.pending_rows_max = quota.pending_rows_max.unwrap_or(namespace.pending_rows_max);
         namespace.running_rows_max = quota.running_rows_max.unwrap_or(namespace.running_rows_max);
         namespace.runs_max = quota.runs_max.unwrap_or(namespace.runs_max);
-        self.dirty.namespaces.insert(quota.namespace);
         Ok(Reply::Ok)
     }
 
@@ -132,7 +131,7 @@ impl Ledger {
             name: name.to_owned(),
             pending_rows: used.open_rows,
             pending_rows_max: namespace.pending_rows_max,
-            running_rows: namespace.running,
+            running_rows: namespace.running(),
             running_rows_max: namespace.running_rows_max,
             runs: used.runs,
             runs_max: namespace.runs_max,

@@ -41,8 +41,7 @@ impl Operation for SetNamespace {
 impl Ledger {
     fn set_namespace(&mut self, name: String, running_rows_max: u64) -> Result<Reply, Rejection> {
         spec::check_name("namespace's", &name)?;
-        self.namespaces.entry(name.clone()).or_default().running_rows_max = running_rows_max;
-        self.dirty.namespaces.insert(name);
+        self.namespaces.change_or_make(name).running_rows_max = running_rows_max;
         Ok(Reply::Ok)
     }
 }

@@ -26,7 +26,6 @@ pub(crate) const PARTS_PER_RECORD: u32 = 256;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dirty {
     pub(crate) meta: bool,
-    pub(crate) namespaces: BTreeSet<String>,
     pub(crate) runs: Marks<RunNo>,
     pub(crate) segments: BTreeSet<(RunNo, SegmentNo)>,
     pub(crate) parts: BTreeSet<(RunNo, u32)>,
@@ -104,10 +103,7 @@ impl Ledger {
         self.datasets.drain(&mut delta);
         self.trainings.drain(&mut delta);
         self.workers.drain(self.meta.version, &mut delta);
-        for name in dirty.namespaces {
-            let value = self.namespaces.get(&name).map(codec::encode);
-            delta.set(key(b'N', &[name.as_bytes()]), value);
-        }
+        self.namespaces.drain(&mut delta);
         for no in dirty.emptied {
             let tags = [b'S', b'P', b'T', b'Y'].into_iter().chain(FLIGHT_TAGS);
             delta.delete_prefixes.extend(tags.map(|tag| run_key(tag, no, &[])));
@@ -166,9 +162,7 @@ impl Ledger {
         if let Some(settings) = self.settings.record() {
             each(SETTINGS_KEY, &settings);
         }
-        for (name, namespace) in &self.namespaces {
-            each(&key(b'N', &[name.as_bytes()]), &codec::encode(namespace));
-        }
+        self.namespaces.each_namespace(&mut each);
         self.each_attempt(&mut each);
         for (no, run) in &self.runs {
             for (chunk, parts) in run.parts.chunks(PARTS_PER_RECORD as usize).enumerate() {

@@ -106,10 +106,7 @@ impl Ledger {
             Some(b'M') if key == MEMBERS_KEY => self.members.load(key, value)?,
             Some(b'M') if key == SETTINGS_KEY => self.settings.load(key, value)?,
             Some(b'M') => self.meta = read(key, value)?,
-            Some(b'N') => {
-                let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;
-                self.namespaces.insert(name.into(), read(key, value)?);
-            }
+            Some(b'N') => self.namespaces.load(key, value)?,
             Some(b'E') if key.get(1) == Some(&0) => self.revocations.load(key, value)?,
             Some(b'E') => self.tokens.load(key, value)?,
             Some(b'R') => self.loading_run(key)?.head = load_head(key, value)?,
@@ -161,9 +158,7 @@ impl Ledger {
             run.flight.mark_none();
             let name = (run.head.namespace.clone(), run.head.name.clone());
             self.run_names.insert(name, *no);
-            if let Some(namespace) = self.namespaces.get_mut(&run.head.namespace) {
-                namespace.running += run.head.counts.running;
-            }
+            self.namespaces.add_running(&run.head.namespace, run.head.counts.running);
             let times = run.troubles.iter().filter_map(|(row, t)| Some((t.not_before?, *row)));
             self.waiting.extend(times.map(|(at, row)| (at, *no, row)));
             if !run.flight.lapsed.is_empty() {

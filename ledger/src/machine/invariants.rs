@@ -147,10 +147,10 @@ impl Ledger {
     }
 
     fn check_namespaces(&self) -> Result<(), String> {
-        for (name, namespace) in &self.namespaces {
+        for (name, namespace) in self.namespaces.iter() {
             let runs = self.runs.values().filter(|r| r.head.namespace == *name);
             let running: u64 = runs.map(|r| r.head.counts.running).sum();
-            ensure!(running == namespace.running, "namespace {name} has {running} rows running");
+            ensure!(running == namespace.running(), "namespace {name} has {running} rows running");
         }
         Ok(())
     }

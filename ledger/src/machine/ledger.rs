@@ -18,11 +18,11 @@ use crate::fleet::setting::ClusterSettings;
 use crate::fleet::workers::Workers;
 use crate::identity::client::Clients;
 use crate::identity::member::MemberReports;
+use crate::identity::namespace::{self, Namespaces};
 use crate::identity::revocation::Revocations;
 use crate::identity::token::Tokens;
 use crate::kernel::due::Deadlines;
 use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SlotRef};
-use crate::kernel::namespace::{self, Namespace};
 use crate::machine::event::Event;
 use crate::machine::image::Dirty;
 use crate::training::dataset::Datasets;
@@ -57,7 +57,7 @@ pub(crate) const FIRST_VERSION: u32 = 1;
 #[derive(Clone, Debug)]
 pub struct Ledger {
     pub(crate) meta: Meta,
-    pub(crate) namespaces: BTreeMap<String, Namespace>,
+    pub(crate) namespaces: Namespaces,
     pub(crate) runs: BTreeMap<RunNo, Run>,
     pub(crate) workers: Workers,
     pub(crate) unreported_starts: UnheardStarts,
@@ -126,16 +126,15 @@ impl Ledger {
     pub fn new(cluster_id: [u8; 16]) -> Self {
         let meta = Meta { cluster_id, version: FIRST_VERSION, ..Meta::default() };
         let mut ledger = Self::empty(meta);
-        ledger.namespaces.insert(namespace::DEFAULT.into(), Namespace::default());
+        ledger.namespaces.change_or_make(namespace::DEFAULT.into());
         ledger.dirty.meta = true;
-        ledger.dirty.namespaces.insert(namespace::DEFAULT.into());
         ledger
     }
 
     pub(crate) fn empty(meta: Meta) -> Self {
         Self {
             meta,
-            namespaces: BTreeMap::new(),
+            namespaces: Namespaces::default(),
             runs: BTreeMap::new(),
             workers: Workers::default(),
             unreported_starts: UnheardStarts::default(),

@@ -59,6 +59,7 @@ impl Ledger {
         // It has no image yet, so the first image is written as a whole.
         self.dirty = Dirty::default();
         self.settings.forget_dirty();
+        self.namespaces.forget_dirty();
         self.workers.forget_dirty();
         self.unreported_starts.forget_dirty();
         self.revocations.forget_dirty();

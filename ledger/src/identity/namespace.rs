@@ -1,0 +1,131 @@
+//! Namespaces: the owners of runs, and how much each may use in total.
+//!
+//! *Invariant:* `default` exists from the start, and no namespace is ever removed. `running` is derived from the runs.
+//! Only this file adds namespaces and gives them out for changes, and it marks their records for the image then.
+//!
+//! Absent on purpose: what else the runs of a namespace use (`tally.rs`), and who may change its quota.
+
+use crate::fleet::cordon::NameCordon;
+use crate::kernel::codec;
+use crate::machine::image::{ImageDelta, key};
+use crate::machine::image_load::{LoadError, bad, read};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The namespace of requests that name none.
+pub(crate) const DEFAULT: &str = "default";
+
+/// One namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Namespace {
+    /// Rows that its runs together may have at workers; 0 for no cap.
+    pub(crate) running_rows_max: u64,
+    /// The operators' cordons of its workers, by name.
+    pub(crate) cordons: BTreeMap<String, NameCordon>,
+    /// Rows that they have there.
+    #[serde(skip)]
+    running: u64,
+    /// The most rows of its runs without an outcome and not at a worker; 0 for no bound.
+    pub(crate) pending_rows_max: u64,
+    /// The most runs of it that have not ended; 0 for no bound.
+    pub(crate) runs_max: u32,
+}
+
+impl Namespace {
+    /// Rows that its runs have at workers.
+    pub(crate) fn running(&self) -> u64 {
+        self.running
+    }
+
+    /// Rows that its runs together may still be granted.
+    pub(crate) fn room(&self) -> u64 {
+        match self.running_rows_max {
+            0 => u64::MAX,
+            max => max.saturating_sub(self.running),
+        }
+    }
+}
+
+/// All namespaces, and which of their records differ from the image.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Namespaces {
+    by_name: BTreeMap<String, Namespace>,
+    dirty: BTreeSet<String>,
+}
+
+impl Namespaces {
+    pub(crate) fn get(&self, name: &str) -> Option<&Namespace> {
+        self.by_name.get(name)
+    }
+
+    pub(crate) fn contains_key(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// All of them, by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Namespace)> {
+        self.by_name.iter()
+    }
+
+    /// A namespace, for a change of its record.
+    pub(crate) fn change(&mut self, name: &str) -> Option<&mut Namespace> {
+        let namespace = self.by_name.get_mut(name)?;
+        self.dirty.insert(name.to_owned());
+        Some(namespace)
+    }
+
+    /// The same, created if needed.
+    pub(crate) fn change_or_make(&mut self, name: String) -> &mut Namespace {
+        self.dirty.insert(name.clone());
+        self.by_name.entry(name).or_default()
+    }
+
+    /// Workers have this many more rows of a namespace.
+    pub(crate) fn add_running(&mut self, name: &str, rows: u64) {
+        if let Some(namespace) = self.by_name.get_mut(name) {
+            namespace.running += rows;
+        }
+    }
+
+    /// Workers have this many fewer rows of a namespace.
+    pub(crate) fn remove_running(&mut self, name: &str, rows: u64) {
+        if let Some(namespace) = self.by_name.get_mut(name) {
+            namespace.running -= rows;
+        }
+    }
+
+    /// Takes the records that changed since the last call.
+    pub(crate) fn drain(&mut self, delta: &mut ImageDelta) {
+        for name in std::mem::take(&mut self.dirty) {
+            let namespace = self.by_name.get(&name).map(codec::encode);
+            delta.set(namespace_key(&name), namespace);
+        }
+    }
+
+    /// Forgets which records differ from the image, because there is no image yet.
+    pub(crate) fn forget_dirty(&mut self) {
+        self.dirty.clear();
+    }
+
+    pub(crate) fn each_namespace(&self, each: &mut impl FnMut(&[u8], &[u8])) {
+        for (name, namespace) in &self.by_name {
+            each(&namespace_key(name), &codec::encode(namespace));
+        }
+    }
+
+    /// Reads a namespace's record.
+    pub(crate) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;
+        self.by_name.insert(name.into(), read(key, value)?);
+        Ok(())
+    }
+}
+
+/// The key of a namespace's record in the image.
+fn namespace_key(name: &str) -> Vec<u8> {
+    key(b'N', &[name.as_bytes()])
+}
