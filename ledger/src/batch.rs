@@ -38,6 +38,7 @@ pub(crate) mod returned;
 pub(crate) mod run;
 pub(crate) mod run_end;
 pub(crate) mod run_lists;
+pub(crate) mod runs;
 pub(crate) mod schedule;
 pub(crate) mod seal_run;
 pub(crate) mod second_slot;

@@ -67,15 +67,15 @@ impl Ledger {
             if (decl.number.0 as usize) < run.segments.len() {
                 continue; // A repeat, checked above.
             }
-            touched.push((no, decl.number));
+            touched.push(decl.number);
             let mut segment = Segment::new(run.head.rows, decl.rows, decl.blob);
             segment.split = split;
             run.segments.push(segment);
             run.head.rows += u64::from(decl.rows);
         }
         let reply = run_reply(run, false);
-        self.dirty.segments.extend(touched);
-        self.dirty.runs.insert(no);
+        self.runs.mark_segments(no, touched);
+        self.runs.mark(no);
         self.refresh_active(no);
         Ok(reply)
     }

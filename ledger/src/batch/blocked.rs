@@ -57,7 +57,7 @@ impl Ledger {
     pub fn stuck_runs(&self) -> Vec<StuckRun> {
         let mut blocked = self.all_blocked();
         let mut stuck = Vec::new();
-        for (no, run) in &self.runs {
+        for (no, run) in self.runs.iter() {
             let paused = run.head.state == RunState::Paused;
             let why = match paused {
                 true => run.head.reason.clone(),

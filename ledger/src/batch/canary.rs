@@ -65,7 +65,7 @@ impl Ledger {
         } else {
             return;
         }
-        self.dirty.runs.insert(no);
+        self.runs.mark(no);
         self.refresh_active(no);
     }
 

@@ -129,7 +129,7 @@ impl Ledger {
         let Some(run) = self.runs.get_mut(&no) else { return };
         if let Some(trial) = run.flight.trials.get_mut(&trial) {
             trial.emptying = Some(slot);
-            self.dirty.runs.insert(no);
+            self.runs.mark(no);
         }
     }
 
@@ -195,7 +195,7 @@ impl Ledger {
         rows: Rows,
         trial: Option<TrialNo>,
     ) -> Option<GrantedRows> {
-        let run = self.runs.get_mut(&no)?;
+        let run = self.runs.change(&no)?;
         let len = rows.len();
         let grant = Grant { slot, rows: rows.clone(), granted_at: self.meta.clock, trial };
         run.flight.grants.insert(attempt, grant);
@@ -208,7 +208,6 @@ impl Ledger {
             held.rows_held += len;
             held.trial = trial.map(|_| (no, attempt));
         }
-        self.dirty.runs.insert(no);
         let (held, alone) = (HeldRows { run: no, attempt, rows }, trial.is_some());
         let how = if alone { "trial" } else { "claim" };
         self.emit(ctx, EventKind::Granted { slot, held: held.clone(), how });

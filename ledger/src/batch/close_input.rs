@@ -70,7 +70,7 @@ impl Ledger {
         }
         run.head.input_closed = true;
         run.head.input_digest = digest;
-        self.dirty.runs.insert(no);
+        self.runs.mark(no);
         self.refresh_active(no);
         self.finish_if_done(ctx, no);
         Ok(Reply::Ok)

@@ -9,7 +9,7 @@
 use crate::batch::run::{Run, RunState};
 use crate::batch::segment::Outcome;
 use crate::batch::trouble::DoneTry;
-use crate::kernel::id::{Attempt, PartNo, RunNo, SlotRef};
+use crate::kernel::id::{Attempt, RunNo, SlotRef};
 use crate::kernel::limits;
 use crate::kernel::reply::{RefusedRows, Rejection, Reply, Superseded};
 use crate::kernel::rows::Rows;
@@ -91,15 +91,7 @@ impl Ledger {
             part_row += set.rows.len() as u32;
         }
         if accepted_any {
-            let run = self.run_mut(no)?;
-            // Workers report these numbers: even absurd ones must not crash a member.
-            let counts = &mut run.head.counts;
-            counts.tokens_in = counts.tokens_in.saturating_add(part.tokens_in);
-            counts.tokens_out = counts.tokens_out.saturating_add(part.tokens_out);
-            let chunk = run.parts.len() as u32 / crate::machine::image::PARTS_PER_RECORD;
-            run.parts.push(part);
-            self.dirty.parts.insert((no, chunk));
-            self.dirty.runs.insert(no);
+            self.runs.add_part(no, part);
             self.refresh_active(no);
             self.finish_if_done(ctx, no);
         }
@@ -135,18 +127,8 @@ impl Ledger {
         said.superseded.extend(self.supersede(ctx, no, set.attempt, &accepted));
         self.settle_trouble_of(ctx, slot, (no, set.attempt), &accepted);
         self.release(no, set.attempt, &accepted);
-        let Some(run) = self.runs.get_mut(&no) else { return false };
-        run.head.counts.done += accepted.len();
-        let part_no = PartNo(run.parts.len() as u32);
         let mut position = PartPosition::new(&set.rows, first_part_row);
-        let dirty = &mut self.dirty.segments;
-        run.decide(
-            &accepted,
-            |row| Outcome::done(part_no, position.of(row)),
-            |segment| {
-                dirty.insert((no, segment));
-            },
-        );
+        self.runs.finish(no, &accepted, |row| position.of(row));
         if let Some(held) = self.slot_mut(slot) {
             held.rows_done += accepted.len();
         }
@@ -176,24 +158,7 @@ impl Ledger {
         rows: &Rows,
     ) {
         let worker = self.workers.get(&slot.session).map(|w| w.name.clone()).unwrap_or_default();
-        let Some(run) = self.runs.get_mut(&no).filter(|r| !r.troubles.is_empty()) else { return };
-        for &(start, len) in rows.ranges() {
-            let range = start..start + u64::from(len);
-            let settled: Vec<u64> = run.troubles.range(range).map(|t| *t.0).collect();
-            for row in settled {
-                self.dirty.troubles.insert((no, row));
-                if run.head.done_histories >= limits::DONE_HISTORIES_MAX {
-                    run.troubles.remove(&row);
-                    continue;
-                }
-                run.head.done_histories += 1;
-                let (worker, wall_ms) = (worker.clone(), ctx.wall_ms);
-                if let Some(trouble) = run.troubles.get_mut(&row) {
-                    trouble.done = Some(DoneTry { attempt, worker, wall_ms });
-                    trouble.incident = None;
-                }
-            }
-        }
+        self.runs.settle_troubles(no, rows, &DoneTry { attempt, worker, wall_ms: ctx.wall_ms });
     }
 }
 

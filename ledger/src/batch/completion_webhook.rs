@@ -120,7 +120,7 @@ impl Ledger {
             false => (WebhookState::GivenUp { index }, "notice_given_up"),
         };
         run.head.webhook = webhook;
-        self.dirty.runs.insert(no);
+        self.runs.mark(no);
         self.emit_run(ctx, no, to, "");
         Reply::Ok
     }

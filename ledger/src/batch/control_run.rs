@@ -84,7 +84,7 @@ impl Ledger {
             }
         };
         self.emit_run(ctx, no, to, &reason);
-        self.dirty.runs.insert(no);
+        self.runs.mark(no);
         self.refresh_active(no);
         Ok(Reply::Ok)
     }

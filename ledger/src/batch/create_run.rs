@@ -64,8 +64,7 @@ impl Ledger {
         }
         let spec_digest = spec.digest();
         let key = (namespace, name);
-        if let Some(no) = self.run_names.get(&key) {
-            let run = &self.runs[no];
+        if let Some(run) = self.runs.named(&key).and_then(|no| self.runs.get(&no)) {
             return match run.head.spec_digest == spec_digest {
                 _ if run.head.state == RunState::Deleting => Err(Rejection::RunDeleting),
                 true => Ok(run_reply(run, false)),
@@ -78,9 +77,10 @@ impl Ledger {
         self.admit_run(&key.0)?;
         self.meta.runs_made += 1;
         let no = RunNo(self.meta.runs_made);
+        let (namespace, name) = key;
         let head = RunHead {
-            namespace: key.0.clone(),
-            name: key.1.clone(),
+            namespace,
+            name,
             spec,
             spec_digest,
             created_wall_ms: ctx.wall_ms,
@@ -90,10 +90,8 @@ impl Ledger {
         };
         let run = Run { no, head, ..Run::default() };
         let reply = run_reply(&run, true);
-        self.runs.insert(no, run);
+        self.runs.add(run);
         self.refresh_active(no);
-        self.run_names.insert(key, no);
-        self.dirty.runs.insert(no);
         self.emit(ctx, EventKind::RunCreated { run: no });
         Ok(reply)
     }

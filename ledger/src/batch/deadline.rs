@@ -51,7 +51,7 @@ impl Ledger {
             let reason = format!("its deadline of {deadline_ms} ms has passed");
             self.end_early(ctx, no, (RunState::DeadlineExceeded, "deadline"), reason.clone());
             self.emit_run(ctx, no, "deadline_exceeded", &reason);
-            self.dirty.runs.insert(no);
+            self.runs.mark(no);
             self.refresh_active(no);
         }
     }

@@ -179,20 +179,22 @@ impl Ledger {
         let found = self.conclude(slot, (held.run, row));
         let failed = self.failed_try(ctx, slot, held.attempt, f);
         let now = self.meta.clock;
-        let Some(run) = self.runs.get_mut(&held.run) else { return Rows::default() };
-        let trouble = run.troubles.entry(row).or_default();
-        self.dirty.troubles.insert((held.run, row));
-        match trouble.add(failed, (run.head.spec.attempts_max, found.decides), now) {
+        let verdict = self.runs.add_failure((held.run, row), failed, found.decides, now);
+        let Some(verdict) = verdict else { return Rows::default() };
+        match verdict {
             Verdict::Failed => {
-                self.fail_for_good(held.run, row);
+                self.runs.fail_for_good(held.run, row);
                 if found.clears_slots {
                     self.clear_slots_of(ctx, held.run, row);
                 }
                 return held.rows.clone();
             }
-            Verdict::Again => run.add_trial(held.rows.clone(), None),
+            Verdict::Again => {
+                if let Some(run) = self.runs.get_mut(&held.run) {
+                    run.add_trial(held.rows.clone(), None);
+                }
+            }
             Verdict::Wait(until) => {
-                trouble.not_before = None;
                 // An immediate retry shows soonest whether the row or the engine is to blame; after running out of
                 // memory, wait first.
                 let until = (f.class == FailureClass::OutOfMemory).then_some(until);
@@ -244,17 +246,14 @@ impl Ledger {
 
     /// Makes failed rows one trial, now or later.
     pub(crate) fn put_on_trial(&mut self, no: RunNo, rows: Rows, until: Option<LedgerMs>) {
-        let Some(run) = self.runs.get_mut(&no).filter(|_| !rows.is_empty()) else { return };
-        run.head.counts.retries += rows.len();
-        if let Some(until) = until {
-            run.head.counts.waiting += rows.len();
-            for row in rows.iter() {
-                run.troubles.entry(row).or_default().not_before = Some(until);
-                self.waiting.insert((until, no, row));
-                self.dirty.troubles.insert((no, row));
-            }
+        if rows.is_empty() {
+            return;
         }
+        if let Some(until) = until {
+            self.runs.wait(no, rows.iter(), until);
+        }
+        let Some(run) = self.runs.change(&no) else { return };
+        run.head.counts.retries += rows.len();
         run.add_trial(rows, until);
-        self.dirty.runs.insert(no);
     }
 }

@@ -7,7 +7,6 @@
 use crate::batch::grant::Grant;
 use crate::batch::incident::EndKind;
 use crate::batch::run::RunState;
-use crate::batch::segment::Outcome;
 use crate::batch::trouble::{FailedTry, Ruling, Verdict};
 use crate::fleet::worker::Slot;
 #[cfg(feature = "seeded-bugs")]
@@ -167,35 +166,18 @@ impl Ledger {
             true => LedgerMs(now.0 + crate::machine::seeded::own_ms() % 100),
             false => now,
         };
-        let run = self.runs.get_mut(&no)?;
-        let attempts_max = run.head.spec.attempts_max;
-        let trouble = run.troubles.entry(row).or_default();
-        self.dirty.troubles.insert((no, row));
-        let verdict = trouble.add(failed, (attempts_max, true), now);
+        let verdict = self.runs.add_failure((no, row), failed, true, now)?;
         match verdict {
             Verdict::Again => {} // The caller returns all of these at once.
             Verdict::Wait(until) => {
-                run.head.counts.retries += 1;
-                run.head.counts.waiting += 1;
-                self.waiting.insert((until, no, row));
+                if let Some(run) = self.runs.get_mut(&no) {
+                    run.head.counts.retries += 1;
+                }
+                self.runs.wait(no, std::iter::once(row), until);
             }
-            Verdict::Failed => self.fail_for_good(no, row),
+            Verdict::Failed => self.runs.fail_for_good(no, row),
         }
         Some(verdict)
-    }
-
-    /// A row that is in nothing else has failed for good; its trouble says why.
-    pub(crate) fn fail_for_good(&mut self, no: RunNo, row: u64) {
-        let Some(run) = self.runs.get_mut(&no) else { return };
-        run.head.counts.failed += 1;
-        let dirty = &mut self.dirty.segments;
-        run.decide(
-            &Rows::range(row, 1),
-            |_| Outcome::FAILED,
-            |segment| {
-                dirty.insert((no, segment));
-            },
-        );
     }
 
     /// Whether the store refused an attempt that was granted before the run was last resumed. Such a report may come
@@ -227,9 +209,9 @@ impl Ledger {
             run.head.reason =
                 format!("{failed} rows failed for good, more than failures_max = {max}");
         }
-        self.dirty.runs.insert(no);
-        if run.head.state == RunState::Paused {
-            let reason = run.head.reason.clone();
+        let paused = (run.head.state == RunState::Paused).then(|| run.head.reason.clone());
+        self.runs.mark(no);
+        if let Some(reason) = paused {
             self.emit_run(ctx, no, "paused", &reason);
         }
     }
@@ -249,7 +231,7 @@ impl Ledger {
         {
             let (over, _) = rows.partition(&lapsed.rows);
             run.outdate_lapsed(&over);
-            self.dirty.runs.insert(no);
+            self.runs.mark(no);
         }
         RefusedRows { run: no, attempt, rows, why: Rejection::AttemptStale }
     }
@@ -288,11 +270,9 @@ impl Ledger {
         let Some((_, held)) = run.holding(attempt) else { return };
         let grant = run.flight.grants.get(&attempt).cloned();
         let rows = self.give_back(no, attempt, &rows.partition(&held).0);
-        let run = self.runs.get_mut(&no).filter(|_| !rows.is_empty());
-        if let (Some(run), Some(grant)) = (run, grant) {
+        if let Some(grant) = grant.filter(|_| !rows.is_empty()) {
             let empty = Grant { rows: Rows::default(), ..grant };
-            run.flight.lapsed.add(attempt, empty, &rows);
-            self.lapsed_runs.insert(no);
+            self.runs.lapse(no, attempt, empty, &rows);
         }
         #[cfg(feature = "seeded-bugs")]
         self.lose(no, attempt, &rows);
@@ -300,8 +280,7 @@ impl Ledger {
 
     /// Removes rows from an attempt, live or lapsed, and updates all counts of them.
     pub(crate) fn release(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
-        let Some(run) = self.runs.get_mut(&no) else { return };
-        self.dirty.runs.insert(no);
+        let Some(run) = self.runs.change(&no) else { return };
         let late = run.release_lapsed(attempt, rows);
         let Some(grant) = run.flight.grants.get_mut(&attempt) else { return };
         grant.rows.subtract(rows);

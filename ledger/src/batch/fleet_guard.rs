@@ -146,7 +146,7 @@ impl Ledger {
         let Some(run) = run else { return false };
         run.head.state = RunState::Paused;
         run.head.reason = reason.to_owned();
-        self.dirty.runs.insert(no);
+        self.runs.mark(no);
         self.emit_run(ctx, no, "paused", reason);
         self.refresh_active(no);
         true

@@ -168,7 +168,7 @@ impl Run {
 
 impl Ledger {
     pub(crate) fn each_flight(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, run) in &self.runs {
+        for (no, run) in self.runs.iter() {
             each(&run_key(b'F', *no, &[]), &flight_record(&run.flight, self.meta.version));
         }
     }
@@ -199,14 +199,13 @@ impl Ledger {
         }
         self.split_segments();
         self.workers.mark_all();
-        for (no, run) in &mut self.runs {
+        self.runs.change_all(|run| {
             let flight = &mut run.flight;
             flight.grants.mark_all();
             flight.lapsed.mark_all();
             flight.speculative.mark_all();
             flight.returned.mark_all();
             flight.excluded.clear();
-            self.dirty.runs.insert(*no);
-        }
+        });
     }
 }

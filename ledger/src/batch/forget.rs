@@ -70,27 +70,26 @@ impl Ledger {
 
     /// Drops everything that is kept per row, part and segment of a run that has ended.
     pub(super) fn drop_rows(&mut self, no: RunNo) {
-        let Some(run) = self.runs.get_mut(&no) else { return };
-        run.segments = Vec::new();
-        run.parts = Vec::new();
-        run.troubles.clear();
-        run.head.done_histories = 0;
-        run.head.pause = PauseState::default();
-        run.flight = InFlight::default();
-        run.head.next_fresh = run.head.rows;
-        run.head.reused_ahead = 0;
-        run.head.counts.dropped = run.head.rows - run.head.counts.done - run.head.counts.failed;
-        shrink(&mut run.head);
-        self.dirty.segments.retain(|d| d.0 != no);
-        self.dirty.parts.retain(|d| d.0 != no);
-        self.dirty.troubles.retain(|d| d.0 != no);
-        self.dirty.emptied.insert(no);
-        self.dirty.runs.insert(no);
+        self.runs.drop_rows(no);
         self.refresh_active(no);
     }
 }
 
 impl Run {
+    /// The change of the run itself. [`Runs::drop_rows`](crate::batch::runs::Runs::drop_rows) removes its records.
+    pub(super) fn drop_rows(&mut self) {
+        self.segments = Vec::new();
+        self.parts = Vec::new();
+        self.troubles.clear();
+        self.head.done_histories = 0;
+        self.head.pause = PauseState::default();
+        self.flight = InFlight::default();
+        self.head.next_fresh = self.head.rows;
+        self.head.reused_ahead = 0;
+        self.head.counts.dropped = self.head.rows - self.head.counts.done - self.head.counts.failed;
+        shrink(&mut self.head);
+    }
+
     /// Whether its rows are kept here, and not in a manifest or nowhere.
     pub(crate) fn has_rows(&self) -> bool {
         self.head.sealed.is_none() && self.head.state != RunState::Deleting

@@ -44,11 +44,7 @@ impl Ledger {
             Some(run) if run.head.state != RunState::Deleting => return Err(Rejection::RunActive),
             Some(_) => {}
         }
-        self.lapsed_runs.remove(&no);
-        if let Some(run) = self.runs.remove(&no) {
-            self.run_names.remove(&(run.head.namespace, run.head.name));
-        }
-        self.dirty.runs.insert(no);
+        self.runs.remove(no);
         Ok(Reply::Ok)
     }
 }

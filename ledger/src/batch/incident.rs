@@ -65,7 +65,7 @@ impl Trouble {
 
 impl Run {
     /// Ends a row's wait that is over at this time. Returns whether there was one.
-    fn end_incident(&mut self, row: u64, at: LedgerMs) -> bool {
+    pub(super) fn end_incident(&mut self, row: u64, at: LedgerMs) -> bool {
         let incident = self.troubles.get_mut(&row).and_then(|trouble| trouble.incident.as_mut());
         let Some(incident) = incident.filter(|incident| incident.until == Some(at)) else {
             return false;
@@ -97,45 +97,31 @@ impl Ledger {
         (end, alone): (EndKind, bool),
     ) {
         let worker = self.workers.get(&slot.session).filter(|_| self.asks_a_second_slot());
-        let trouble = self.runs.get_mut(&no).and_then(|run| run.troubles.get_mut(&row));
+        let trouble = self.runs.get(&no).and_then(|run| run.troubles.get(&row));
         let (Some(worker), Some(trouble)) = (worker, trouble) else { return };
         let at = NamedSlot { worker: worker.name.clone(), slot: slot.slot };
         let wait_ends = LedgerMs(self.meta.clock.0.saturating_add(limits::SECOND_SLOT_WAIT_MS));
-        let before = trouble.incident.take();
-        let goes_on = before.as_ref().filter(|before| before.at == at).and_then(|b| b.until);
+        let before = trouble.incident.as_ref();
+        let goes_on = before.filter(|before| before.at == at).and_then(|b| b.until);
         let until = goes_on.unwrap_or(wait_ends);
         let died_alone_at = match alone {
             true => Some(at.clone()),
-            false => before.and_then(|before| before.died_alone_at),
+            false => before.and_then(|before| before.died_alone_at.clone()),
         };
-        trouble.incident = Some(Incident { end, at, until: Some(until), died_alone_at });
-        self.incident_ends.insert((until, no, row));
-        self.dirty.troubles.insert((no, row));
+        let incident = Incident { end, at, until: Some(until), died_alone_at };
+        self.runs.open_incident((no, row), incident);
     }
 
     /// Ends the waits that are over, as many as one `Tick` may; the others stay due.
     pub(crate) fn end_incidents(&mut self) {
         let mut ended = 0;
-        while ended < limits::TICK_ROWS_MAX {
-            let due = self.incident_ends.first().filter(|end| end.0 <= self.meta.clock);
-            let Some(&(at, no, row)) = due else { break };
-            self.incident_ends.pop_first();
-            let run = self.runs.get_mut(&no);
+        let now = self.meta.clock;
+        while ended < limits::TICK_ROWS_MAX
+            && self.runs.first_incident_end().is_some_and(|end| end <= now)
+        {
             // Some entries are of incidents that ended earlier. They must not count, because a member that was loaded
             // from an image has none of them.
-            if run.is_some_and(|run| run.end_incident(row, at)) {
-                ended += 1;
-                self.dirty.troubles.insert((no, row));
-            }
-        }
-    }
-
-    /// Builds the order in which incidents end.
-    pub(crate) fn derive_incidents(&mut self) {
-        for (no, run) in &self.runs {
-            let ends =
-                run.troubles.iter().filter_map(|(row, t)| Some((t.incident.as_ref()?.until?, row)));
-            self.incident_ends.extend(ends.map(|(until, row)| (until, *no, *row)));
+            ended += u64::from(self.runs.end_first_incident());
         }
     }
 
@@ -182,6 +168,6 @@ impl Ledger {
         let by_incident = self.asks_a_second_slot();
         let Some(run) = self.runs.get_mut(&no).filter(|_| !by_incident) else { return };
         run.flight.excluded.insert(run.flight.trials_made, (slot, until));
-        self.dirty.runs.insert(no);
+        self.runs.mark(no);
     }
 }

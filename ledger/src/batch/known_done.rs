@@ -5,11 +5,10 @@
 //! (`forget.rs`), so the answer does not depend on how much is remembered.
 //! Absent: when a slot is judged (`slot_incidents.rs`).
 
-use crate::batch::run::Run;
+use crate::batch::runs::Runs;
 use crate::kernel::id::RunNo;
 use crate::kernel::rows::Rows;
 use crate::kernel::visits::count_visit;
-use std::collections::BTreeMap;
 
 /// The first row of an incident that is not known to be done.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +29,7 @@ impl Eq for KnownDone {}
 
 impl KnownDone {
     /// Reads outcomes up to the first row that is not done.
-    pub(crate) fn advance(&mut self, incident: &[(RunNo, Rows)], runs: &BTreeMap<RunNo, Run>) {
+    pub(crate) fn advance(&mut self, incident: &[(RunNo, Rows)], runs: &Runs) {
         while let Some((no, rows)) = incident.get(self.runs) {
             let run = runs.get(no);
             let is_done = |row| run.is_some_and(|run| run.outcome(row).part().is_some());
@@ -45,7 +44,7 @@ impl KnownDone {
     }
 
     /// Whether all rows of an incident are done, after [`advance`](Self::advance).
-    pub(crate) fn is_all(&self, incident: &[(RunNo, Rows)], runs: &BTreeMap<RunNo, Run>) -> bool {
+    pub(crate) fn is_all(&self, incident: &[(RunNo, Rows)], runs: &Runs) -> bool {
         let has_rows = |no: &RunNo| runs.get(no).is_some_and(|run| !run.segments.is_empty());
         let read_all = self.runs == incident.len() && !incident.is_empty();
         read_all && incident.iter().all(|(no, _)| has_rows(no))

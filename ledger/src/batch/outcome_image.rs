@@ -7,6 +7,7 @@
 //! converting all of them at once would take seconds on every member.
 
 use crate::batch::run::Run;
+use crate::batch::runs::Runs;
 use crate::batch::segment::{Outcome, Segment};
 use crate::kernel::codec;
 use crate::kernel::id::{RunNo, SegmentNo};
@@ -49,11 +50,11 @@ fn block_record(segment: &Segment, block: u8) -> Option<Vec<u8>> {
     any.then(|| codec::encode(&outcomes))
 }
 
-impl Ledger {
+impl Runs {
     /// Drains the changes of a segment.
-    pub(crate) fn drain_segment(&mut self, no: RunNo, number: SegmentNo, delta: &mut ImageDelta) {
+    pub(super) fn drain_segment(&mut self, no: RunNo, number: SegmentNo, delta: &mut ImageDelta) {
         let key = run_key(b'S', no, &number.0.to_be_bytes());
-        let run = self.runs.get_mut(&no);
+        let run = self.get_mut(&no);
         let Some(segment) = run.and_then(|run| run.segments.get_mut(number.0 as usize)) else {
             return delta.deletes.push(key);
         };
@@ -62,9 +63,11 @@ impl Ledger {
             delta.set(block_key(no, number, block), block_record(segment, block));
         }
     }
+}
 
+impl Ledger {
     pub(crate) fn each_segment(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, run) in &self.runs {
+        for (no, run) in self.runs.iter() {
             for (number, segment) in (0u32..).zip(&run.segments) {
                 each(&run_key(b'S', *no, &number.to_be_bytes()), &segment_record(segment));
             }
@@ -72,7 +75,7 @@ impl Ledger {
     }
 
     pub(crate) fn each_block(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, run) in &self.runs {
+        for (no, run) in self.runs.iter() {
             for (number, segment) in (0u32..).zip(&run.segments).filter(|s| s.1.split) {
                 for block in 0..segment.blocks() {
                     if let Some(record) = block_record(segment, block) {

@@ -9,7 +9,7 @@
 
 use crate::batch::run::{Run, RunState};
 use crate::batch::segment::Outcome;
-use crate::kernel::id::{Attempt, PartNo, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use crate::kernel::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use crate::kernel::limits;
 use crate::kernel::reply::{RefusedRows, Rejection, Reply};
 use crate::kernel::rows::Rows;
@@ -104,28 +104,18 @@ impl Ledger {
     fn take_reused(&mut self, ctx: &Context, no: RunNo, rows: &Rows, free: Rows, part: PartDecl) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         let count = free.len();
-        run.head.counts.done += count;
         run.head.counts.reused += count;
         run.head.reused_ahead += count;
-        run.head.counts.tokens_in = run.head.counts.tokens_in.saturating_add(part.tokens_in);
-        run.head.counts.tokens_out = run.head.counts.tokens_out.saturating_add(part.tokens_out);
-        let part_no = PartNo(run.parts.len() as u32);
         let places: Vec<(u64, u32)> = rows.iter().zip(0..).collect();
         let mut at = 0;
         let place = |row: u64| {
             while places[at].0 < row {
                 at += 1; // invariant: `free` is a subset of `rows`, and `place` is called in ascending order.
             }
-            Outcome::done(part_no, places[at].1)
+            places[at].1
         };
-        let dirty = &mut self.dirty.segments;
-        run.decide(&free, place, |segment| {
-            dirty.insert((no, segment));
-        });
-        let chunk = part_no.0 / crate::machine::image::PARTS_PER_RECORD;
-        run.parts.push(part);
-        self.dirty.parts.insert((no, chunk));
-        self.dirty.runs.insert(no);
+        self.runs.finish(no, &free, place);
+        self.runs.add_part(no, part);
         let held = HeldRows { run: no, attempt: Attempt(0), rows: free };
         self.emit(ctx, EventKind::Completed { slot: NOBODY, held });
         self.refresh_active(no);

@@ -90,9 +90,9 @@ impl Ledger {
             run.head.webhook = WebhookState::None;
             run.head.finished_wall_ms = 0;
         }
-        self.dirty.troubles.extend(again.iter().map(|row| (no, row)));
-        self.dirty.segments.extend(touched.into_iter().map(|segment| (no, segment)));
-        self.dirty.runs.insert(no);
+        self.runs.mark_troubles(no, again.iter());
+        self.runs.mark_segments(no, touched);
+        self.runs.mark(no);
         self.refresh_active(no);
         self.emit(ctx, EventKind::Retried { run: no, rows: again.clone() });
         if finished {

@@ -33,15 +33,7 @@ impl Ledger {
         run.head.finished_wall_ms = ctx.wall_ms;
         run.head.ended_at = self.meta.clock;
         run.head.ended_index = ctx.index();
-        self.waiting.retain(|w| w.1 != no);
-        let (dirty, mut waited) = (&mut self.dirty.troubles, crate::kernel::rows::Rows::default());
-        for (&row, trouble) in run.troubles.iter_mut().filter(|t| t.1.not_before.is_some()) {
-            trouble.not_before = None;
-            dirty.insert((no, row));
-            waited.push(row, 1);
-        }
-        run.bring_back(&waited);
-        run.head.counts.waiting = 0;
+        self.runs.end_all_waits(no);
     }
 
     /// Ends a run whose input is closed and whose rows all have an outcome.
@@ -58,7 +50,7 @@ impl Ledger {
             run.head.finished_wall_ms = ctx.wall_ms;
             run.head.ended_at = self.meta.clock;
             run.head.ended_index = ctx.index();
-            self.dirty.runs.insert(no);
+            self.runs.mark(no);
             self.refresh_active(no);
             self.emit_run(ctx, no, "finished", "");
         }

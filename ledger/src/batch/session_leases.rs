@@ -18,8 +18,8 @@ use crate::machine::ledger::Ledger;
 impl Ledger {
     /// How many attempts a session holds, or would hold again if it were heard: the cost of its loss and its return.
     pub fn attempts_of(&self, session: SessionId) -> usize {
-        let lapsed = self.lapsed_runs.iter().filter_map(|no| self.runs.get(no));
-        let lapsed = lapsed.map(|run| run.flight.lapsed.of_session(session).count());
+        let lapsed =
+            self.runs.with_lapsed().map(|run| run.flight.lapsed.of_session(session).count());
         self.held_by(session).len() + lapsed.sum::<usize>()
     }
 
@@ -30,7 +30,7 @@ impl Ledger {
 
     /// Returns rows to this session that lapsed while it was silent and that no other slot got.
     pub(crate) fn adopt_lapsed(&mut self, ctx: &Context, session: SessionId) {
-        for no in self.runs_with_lapsed() {
+        for no in self.runs.list_lapsed() {
             let Some(run) = self.runs.get(&no) else { continue };
             let mine: Vec<Attempt> = run.flight.lapsed.of_session(session).collect();
             for &attempt in &mine {
@@ -40,14 +40,6 @@ impl Ledger {
                 self.refresh_active(no);
             }
         }
-    }
-
-    /// Runs with lapsed attempts, ascending, without ended runs.
-    fn runs_with_lapsed(&mut self) -> Vec<RunNo> {
-        let runs = &self.runs;
-        let has = |no: &RunNo| runs.get(no).is_some_and(|run| !run.flight.lapsed.is_empty());
-        self.lapsed_runs.retain(has);
-        self.lapsed_runs.iter().copied().collect()
     }
 
     /// Whether an attempt can move to the first slot: a trial must run alone.
@@ -78,7 +70,7 @@ impl Ledger {
             held.held.insert((no, attempt));
             held.rows_held += rows.len();
         }
-        self.dirty.runs.insert(no);
+        self.runs.mark(no);
         // For shared rows, the event names the attempt beside which this slot runs them.
         if let Some(rows) = own {
             let held = HeldRows { run: no, attempt, rows };
@@ -172,7 +164,7 @@ impl Ledger {
             held.rows_held += len;
             held.trial = held.trial.or(trial.map(|_| (no, attempt)));
         }
-        self.dirty.runs.insert(no);
+        self.runs.mark(no);
         self.emit(ctx, EventKind::Granted { slot, held: back, how: "back" });
     }
 
@@ -202,36 +194,5 @@ impl Ledger {
         let decided = known.filter(|row| run.outcome(*row) != Outcome::NONE);
         lost.rows.subtract(&Rows::from_ranges(decided.map(|row| (row, 1))).unwrap_or_default());
         (!lost.rows.is_empty()).then_some(lost)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::batch::run::{Run, RunHead};
-    use crate::kernel::id::LedgerMs;
-    use crate::kernel::limits;
-
-    #[test]
-    fn a_worker_that_comes_back_looks_at_no_run_but_those_that_have_what_lapsed() {
-        let mut ledger = Ledger::new([1; 16]);
-        let (last, live) = (limits::RUNS_MAX as u32, RunNo(7));
-        for no in (1..=last).map(RunNo) {
-            let state = if no == live { RunState::Running } else { RunState::Finished };
-            let mut run =
-                Run { no, head: RunHead { state, ..RunHead::default() }, ..Run::default() };
-            if no == live {
-                let slot = SlotRef { session: SessionId(1), slot: SlotNo(0) };
-                let (rows, granted_at, trial) = (Rows::range(0, 1), LedgerMs(0), None);
-                run.flight
-                    .lapsed
-                    .insert(Attempt::at(1, 0), Grant { slot, rows, granted_at, trial });
-            }
-            ledger.runs.insert(no, run);
-        }
-        // Each had some once; most no longer exist or have ended since.
-        ledger.lapsed_runs = (1..=last + 9).map(RunNo).collect();
-        assert_eq!(ledger.runs_with_lapsed(), [live]);
-        assert_eq!(ledger.lapsed_runs.len(), 1, "they are not looked at again");
     }
 }

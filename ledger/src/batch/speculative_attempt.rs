@@ -161,8 +161,8 @@ impl Ledger {
             if want == 0 {
                 break;
             }
-            let found =
-                self.runs[&no].rows_to_speculate_on(Some(slot.session), self.meta.clock, want);
+            let Some(run) = self.runs.get(&no) else { continue };
+            let found = run.rows_to_speculate_on(Some(slot.session), self.meta.clock, want);
             let mut ranges: Vec<(u64, u32)> =
                 found.iter().flat_map(|held| held.1.ranges()).copied().collect();
             ranges.sort_unstable();
@@ -184,7 +184,7 @@ impl Ledger {
         held: HeldRows,
     ) -> Option<GrantedRows> {
         let granted_at = self.meta.clock;
-        let run = self.runs.get_mut(&held.run)?;
+        let run = self.runs.change(&held.run)?;
         let grant = Grant { slot, rows: held.rows.clone(), granted_at, trial: None };
         run.flight.speculative.insert(held.attempt, grant);
         run.head.counts.speculative_rows += held.rows.len();
@@ -193,7 +193,6 @@ impl Ledger {
             pulls.held.insert((held.run, held.attempt));
             pulls.rows_held += held.rows.len();
         }
-        self.dirty.runs.insert(held.run);
         self.emit(ctx, EventKind::Granted { slot, held: held.clone(), how: "duplicate" });
         Some(GrantedRows { held, segments, alone: false })
     }
@@ -238,7 +237,7 @@ impl Ledger {
                 held.held.remove(&(no, attempt));
             }
         }
-        self.dirty.runs.insert(no);
+        self.runs.mark(no);
         aside
     }
 
@@ -300,7 +299,7 @@ impl Ledger {
         let Some(run) = self.runs.get_mut(&no) else { return };
         for row in rows.iter() {
             run.troubles.entry(row).or_default().excuse(failed.clone());
-            self.dirty.troubles.insert((no, row));
         }
+        self.runs.mark_troubles(no, rows.iter());
     }
 }

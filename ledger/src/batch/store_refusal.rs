@@ -22,7 +22,7 @@ impl Ledger {
         let (name, others_fit) = (worker.name.clone(), self.another_worker_fits(run, worker));
         let Some(run) = self.runs.get_mut(&no) else { return };
         let first = run.head.pause.refused.get_or_insert_with(|| name.clone()).clone();
-        self.dirty.runs.insert(no);
+        self.runs.mark(no);
         let reason = match first == name {
             true if others_fit => return self.take_back(ctx, slot, no),
             true => {

@@ -43,7 +43,7 @@ impl Ledger {
             None => return Err(Rejection::RunActive),
             Some(sealed) => sealed.swept = true,
         }
-        self.dirty.runs.insert(no);
+        self.runs.mark(no);
         Ok(Reply::Ok)
     }
 }

@@ -125,7 +125,8 @@ pub(crate) enum Verdict {
 }
 
 impl Trouble {
-    /// Adds a failure of this row and returns the verdict. A slot that may not decide gives a strike and no verdict.
+    /// Adds a failure of this row and returns the verdict, on which the caller acts. A slot that may not decide gives a
+    /// strike and no verdict.
     pub(crate) fn add(
         &mut self,
         mut failed: FailedTry,
@@ -154,10 +155,8 @@ impl Trouble {
             Verdict::Failed if class == FailureClass::EngineDied => Ruling::Poison,
             Verdict::Failed => Ruling::Final,
         };
-        match verdict {
-            Verdict::Wait(until) => self.not_before = Some(until),
-            Verdict::Failed => (self.failed, self.incident) = (true, None),
-            Verdict::Again => {}
+        if verdict == Verdict::Failed {
+            (self.failed, self.incident) = (true, None);
         }
         self.remember(failed);
         verdict

@@ -147,7 +147,7 @@ impl Ledger {
                 trouble.crashes
             };
             let ends = rows.iter().map(count).collect();
-            self.dirty.troubles.extend(rows.iter().map(|row| (no, row)));
+            self.runs.mark_troubles(no, rows.iter());
             let held = HeldRows { run: no, attempt, rows };
             ran.push(Ran { slot, held, ends, alone: trial && whole == 1 });
         }

@@ -85,7 +85,7 @@ impl Ledger {
     /// Records an entry that is no command: a blank one, or a change of membership.
     pub fn note(&mut self, entry: EntryId) {
         self.meta.applied = entry;
-        self.dirty.meta = true;
+        self.meta_dirty = true;
     }
 
     fn execute(&mut self, entry: EntryId, command: Command) -> Vec<Reply> {

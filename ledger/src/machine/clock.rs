@@ -56,8 +56,8 @@ impl Ledger {
     /// The earliest ledger time at which a `Tick` has something to do. Takes the same time for any number of runs, workers
     /// and rows.
     pub fn next_deadline(&self) -> Option<LedgerMs> {
-        let rows = self.waiting.first().map(|w| w.0);
-        let incidents = self.incident_ends.first().map(|end| end.0);
+        let rows = self.runs.first_wait().map(|wait| wait.0);
+        let incidents = self.runs.first_incident_end();
         let cordons = self.cordon_ends.first().map(|end| end.0);
         let clients = self.clients.next_end();
         let stores = self.stores.next_end();
@@ -98,34 +98,26 @@ impl Ledger {
         // The due rows of each run, and the time until which the last of them waited.
         let mut due: BTreeMap<RunNo, (LedgerMs, BTreeSet<u64>)> = BTreeMap::new();
         let mut last = None;
-        while let Some((at, no, row)) = self.waiting.first().copied().filter(|w| w.0 <= now) {
+        while let Some((at, no, row)) = self.runs.first_wait().filter(|wait| wait.0 <= now) {
             // Rows of one trial wait until the same time, and come back together.
             if budget.is_spent() && last != Some((at, no)) {
                 break;
             }
             last = Some((at, no));
             budget.spend(0, 1);
-            self.waiting.pop_first();
+            self.runs.end_first_wait();
             let (until, rows) = due.entry(no).or_default();
             *until = at;
             rows.insert(row);
         }
         for (no, (until, due)) in due {
-            let Some(run) = self.runs.get_mut(&no) else { continue };
+            let Some(run) = self.runs.change(&no) else { continue };
             let mut rows = Rows::default();
-            for row in due {
-                rows.push(row, 1);
-                if let Some(trouble) = run.troubles.get_mut(&row) {
-                    trouble.not_before = None;
-                    self.dirty.troubles.insert((no, row));
-                }
-            }
-            run.head.counts.waiting -= rows.len();
+            due.into_iter().for_each(|row| rows.push(row, 1));
             // Trials that keep waiting still have their rows among the waiting ones: the budget may have ended before
             // them.
             run.end_trial_waits(until, &mut rows);
             run.bring_back(&rows);
-            self.dirty.runs.insert(no);
             self.refresh_active(no);
         }
     }
@@ -134,7 +126,7 @@ impl Ledger {
         let now = self.meta.clock;
         for no in self.deadlines.exclusions.by(now) {
             if self.runs.get_mut(&no).is_some_and(|run| run.flight.end_exclusions(now)) {
-                self.dirty.runs.insert(no);
+                self.runs.mark(no);
             }
         }
     }

@@ -7,32 +7,12 @@
 //! Keys of the ledger begin with an upper-case letter. Other users of the image, such as the membership of the
 //! cluster, have keys that begin with a lower-case letter.
 
-use crate::batch::flight_image::FLIGHT_TAGS;
-use crate::batch::run::{PauseState, Run, RunHead};
-use crate::batch::trouble::Trouble;
 use crate::fleet::setting::SETTINGS_KEY;
 use crate::identity::client_image::HOLDERS_KEY;
 use crate::identity::member::MEMBERS_KEY;
 use crate::kernel::codec;
-use crate::kernel::id::{RunNo, SegmentNo, SessionId};
-use crate::kernel::marks::Marks;
+use crate::kernel::id::{RunNo, SessionId};
 use crate::machine::ledger::Ledger;
-use std::collections::BTreeSet;
-
-/// Parts of one run that share a record.
-pub(crate) const PARTS_PER_RECORD: u32 = 256;
-
-/// The records that differ from the image on disk.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Dirty {
-    pub(crate) meta: bool,
-    pub(crate) runs: Marks<RunNo>,
-    pub(crate) segments: BTreeSet<(RunNo, SegmentNo)>,
-    pub(crate) parts: BTreeSet<(RunNo, u32)>,
-    pub(crate) troubles: BTreeSet<(RunNo, u64)>,
-    /// Runs whose segments, parts and troubles were all removed at once.
-    pub(crate) emptied: BTreeSet<RunNo>,
-}
 
 /// What to write so that the image on disk is the ledger's state. One atomic batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,33 +48,12 @@ pub(crate) fn session_key(tag: u8, id: SessionId) -> Vec<u8> {
     key(tag, &[&id.0.to_be_bytes()])
 }
 
-fn parts_record(run: &Run, chunk: u32) -> Option<Vec<u8>> {
-    run.parts.chunks(PARTS_PER_RECORD as usize).nth(chunk as usize).map(|c| codec::encode(&c))
-}
-
-fn head_record(head: &RunHead) -> Vec<u8> {
-    match head.pause == PauseState::default() {
-        true => codec::encode(head),
-        false => codec::encode(&(head, &head.pause)),
-    }
-}
-
-fn trouble_record(trouble: &Trouble) -> Vec<u8> {
-    #[cfg(feature = "seeded-bugs")]
-    let trouble = &crate::machine::seeded::imaged_trouble(trouble);
-    match &trouble.incident {
-        None => codec::encode(trouble),
-        Some(incident) => codec::encode(&(trouble, incident)),
-    }
-}
-
 impl Ledger {
     /// Takes the records that changed since the last call.
     pub fn drain_dirty(&mut self) -> ImageDelta {
         self.settle_indexes();
-        let mut dirty = std::mem::take(&mut self.dirty);
         let mut delta = ImageDelta::default();
-        if dirty.meta {
+        if std::mem::take(&mut self.meta_dirty) {
             delta.set(key(b'M', &[]), Some(codec::encode(&self.meta)));
         }
         self.clients.drain_holders_from(&mut delta);
@@ -104,30 +63,7 @@ impl Ledger {
         self.trainings.drain(&mut delta);
         self.workers.drain(self.meta.version, &mut delta);
         self.namespaces.drain(&mut delta);
-        for no in dirty.emptied {
-            let tags = [b'S', b'P', b'T', b'Y'].into_iter().chain(FLIGHT_TAGS);
-            delta.delete_prefixes.extend(tags.map(|tag| run_key(tag, no, &[])));
-        }
-        for no in dirty.runs.take_image() {
-            let run = self.runs.get_mut(&no);
-            delta.set(run_key(b'R', no, &[]), run.as_ref().map(|r| head_record(&r.head)));
-            match run {
-                Some(run) => run.drain_flight(self.meta.version, &mut delta),
-                None => delta.deletes.push(run_key(b'F', no, &[])),
-            }
-        }
-        for (no, number) in dirty.segments {
-            self.drain_segment(no, number, &mut delta);
-        }
-        for (no, chunk) in dirty.parts {
-            let value = self.runs.get(&no).and_then(|r| parts_record(r, chunk));
-            delta.set(run_key(b'P', no, &chunk.to_be_bytes()), value);
-        }
-        for (no, row) in dirty.troubles {
-            let trouble = self.runs.get(&no).and_then(|r| r.troubles.get(&row));
-            let value = trouble.map(trouble_record);
-            delta.set(run_key(b'T', no, &row.to_be_bytes()), value);
-        }
+        self.runs.drain(self.meta.version, &mut delta);
         self.unreported_starts.drain(&mut delta);
         self.clients.drain(&mut delta);
         self.stores.drain(&mut delta);
@@ -164,22 +100,11 @@ impl Ledger {
         }
         self.namespaces.each_namespace(&mut each);
         self.each_attempt(&mut each);
-        for (no, run) in &self.runs {
-            for (chunk, parts) in run.parts.chunks(PARTS_PER_RECORD as usize).enumerate() {
-                let number = (chunk as u32).to_be_bytes();
-                each(&run_key(b'P', *no, &number), &codec::encode(&parts));
-            }
-        }
+        self.runs.each_part(&mut each);
         self.stores.each_queue(&mut each);
-        for (no, run) in &self.runs {
-            each(&run_key(b'R', *no, &[]), &head_record(&run.head));
-        }
+        self.runs.each_head(&mut each);
         self.each_segment(&mut each);
-        for (no, run) in &self.runs {
-            for (row, trouble) in &run.troubles {
-                each(&run_key(b'T', *no, &row.to_be_bytes()), &trouble_record(trouble));
-            }
-        }
+        self.runs.each_trouble(&mut each);
         self.trainings.each_checkpoint(&mut each);
         self.each_returned(&mut each);
         self.workers.each_worker(self.meta.version, &mut each);

@@ -30,8 +30,6 @@ impl Ledger {
         for run in self.runs.values() {
             check_run(run, self.asks_a_second_slot())
                 .map_err(|e| format!("run {}: {e}", run.no))?;
-            let lapsed = run.flight.lapsed.is_empty() || self.lapsed_runs.contains(&run.no);
-            ensure!(lapsed, "the index of lapsed attempts lacks run {}", run.no);
             let over = run.ended() && !run.flight.lapsed.is_empty();
             ensure!(!over, "run {} has ended and has lapsed attempts", run.no);
             let free = run.at_cordon_limit() && run.head.state != RunState::Paused;
@@ -39,7 +37,7 @@ impl Ledger {
         }
         self.check_index()?;
         self.check_indexes()?;
-        self.check_waiting()?;
+        self.runs.check()?;
         self.clients.check()?;
         self.check_slots()?;
         self.check_unreported_starts()?;
@@ -80,26 +78,6 @@ impl Ledger {
             for (_, at, slot) in self.slots() {
                 let fits = self.index.fits(slot.offer_no, run.no);
                 ensure!(fits == fitting.contains(&at), "{at:?} fits run {}: {fits}", run.no);
-            }
-        }
-        Ok(())
-    }
-
-    fn check_waiting(&self) -> Result<(), String> {
-        let expected: BTreeSet<_> = self
-            .runs
-            .values()
-            .flat_map(|r| {
-                r.troubles.iter().filter_map(|(row, t)| Some((t.not_before?, r.no, *row)))
-            })
-            .collect();
-        ensure!(expected == self.waiting, "the index of waiting rows differs from the troubles");
-        for run in self.runs.values() {
-            for (row, trouble) in &run.troubles {
-                let until = trouble.incident.as_ref().and_then(|incident| incident.until);
-                let known =
-                    until.is_none_or(|until| self.incident_ends.contains(&(until, run.no, *row)));
-                ensure!(known, "the incident of row {row} of run {} never ends", run.no);
             }
         }
         Ok(())

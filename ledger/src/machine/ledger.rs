@@ -9,8 +9,8 @@
 
 use crate::batch::eligibility::Eligibility;
 use crate::batch::incident_slots::IncidentSlots;
-use crate::batch::run::Run;
 use crate::batch::run_lists::RunLists;
+use crate::batch::runs::Runs;
 use crate::batch::tally::Tally;
 use crate::batch::turn_changes::TurnChanges;
 use crate::batch::unreported_starts::UnheardStarts;
@@ -24,7 +24,6 @@ use crate::identity::token::Tokens;
 use crate::kernel::due::Deadlines;
 use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SlotRef};
 use crate::machine::event::Event;
-use crate::machine::image::Dirty;
 use crate::training::dataset::Datasets;
 use crate::training::job::Jobs;
 use crate::training::state::Trainings;
@@ -58,7 +57,7 @@ pub(crate) const FIRST_VERSION: u32 = 1;
 pub struct Ledger {
     pub(crate) meta: Meta,
     pub(crate) namespaces: Namespaces,
-    pub(crate) runs: BTreeMap<RunNo, Run>,
+    pub(crate) runs: Runs,
     pub(crate) workers: Workers,
     pub(crate) unreported_starts: UnheardStarts,
     pub(crate) clients: Clients,
@@ -71,7 +70,6 @@ pub struct Ledger {
     pub(crate) members: MemberReports,
     pub(crate) settings: ClusterSettings,
     // Derived.
-    pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     /// When runs, attempts and sessions end.
     pub(crate) deadlines: Deadlines,
     /// Sums over runs and slots.
@@ -82,17 +80,12 @@ pub struct Ledger {
     pub(crate) run_lists: RunLists,
     /// What has changed for turns since this operation began.
     pub(crate) turn_changes: TurnChanges,
-    /// All runs that have lapsed attempts, and some that had.
-    pub(crate) lapsed_runs: BTreeSet<RunNo>,
-    /// Rows that wait, by time.
-    pub(crate) waiting: BTreeSet<(LedgerMs, RunNo, u64)>,
-    /// When incidents of rows end. Some entries are of incidents that ended earlier.
-    pub(crate) incident_ends: BTreeSet<(LedgerMs, RunNo, u64)>,
     /// When cordons for failures of rows end. Some entries are of cordons that ended earlier.
     pub(crate) cordon_ends: BTreeSet<(LedgerMs, SlotRef)>,
     /// Which slots have incidents with a row.
     pub(crate) incident_slots: IncidentSlots,
-    pub(crate) dirty: Dirty,
+    /// Whether the record of [`Meta`] differs from the image.
+    pub(crate) meta_dirty: bool,
     pub(crate) digest_request: Option<u64>,
     /// Events since the last call of `take_events`. Not part of the state.
     pub(crate) events: Vec<Event>,
@@ -127,7 +120,7 @@ impl Ledger {
         let meta = Meta { cluster_id, version: FIRST_VERSION, ..Meta::default() };
         let mut ledger = Self::empty(meta);
         ledger.namespaces.change_or_make(namespace::DEFAULT.into());
-        ledger.dirty.meta = true;
+        ledger.meta_dirty = true;
         ledger
     }
 
@@ -135,19 +128,15 @@ impl Ledger {
         Self {
             meta,
             namespaces: Namespaces::default(),
-            runs: BTreeMap::new(),
+            runs: Runs::default(),
             workers: Workers::default(),
             unreported_starts: UnheardStarts::default(),
             clients: Clients::default(),
-            run_names: BTreeMap::new(),
             deadlines: Deadlines::default(),
             tally: Tally::default(),
             index: Eligibility::default(),
             run_lists: RunLists::default(),
             turn_changes: TurnChanges::default(),
-            lapsed_runs: BTreeSet::new(),
-            waiting: BTreeSet::new(),
-            incident_ends: BTreeSet::new(),
             cordon_ends: BTreeSet::new(),
             incident_slots: IncidentSlots::default(),
             stores: Stores::default(),
@@ -158,7 +147,7 @@ impl Ledger {
             revocations: Revocations::default(),
             members: MemberReports::default(),
             settings: ClusterSettings::default(),
-            dirty: Dirty::default(),
+            meta_dirty: false,
             digest_request: None,
             events: Vec::new(),
             scratch: Vec::new(),

@@ -15,7 +15,6 @@ use crate::identity::token::Tokens;
 use crate::kernel::id::{CoordEpoch, SessionId};
 use crate::machine::apply::Context;
 use crate::machine::event::Emitter;
-use crate::machine::image::Dirty;
 use crate::machine::ledger::{EntryId, Ledger};
 
 /// The most ancestor clusters that a restored cluster lists; the oldest are dropped.
@@ -30,11 +29,7 @@ impl Ledger {
         }
         self.settle_turns();
         self.settle_indexes();
-        for run in self.runs.values_mut() {
-            run.flight.lapsed.clear();
-            run.flight.mark_none();
-        }
-        self.lapsed_runs.clear();
+        self.runs.end_lapsed();
         self.tokens = Tokens::default();
         self.members = MemberReports::default();
         self.clients = Clients::default();
@@ -57,7 +52,8 @@ impl Ledger {
         self.events.clear();
         self.digest_request = None;
         // It has no image yet, so the first image is written as a whole.
-        self.dirty = Dirty::default();
+        self.meta_dirty = false;
+        self.runs.forget_dirty();
         self.settings.forget_dirty();
         self.namespaces.forget_dirty();
         self.workers.forget_dirty();

@@ -27,9 +27,9 @@ mod tests;
 impl Ledger {
     /// Must be called after each command, and after any other change of records.
     pub(crate) fn settle_indexes(&mut self) {
-        let runs = self.dirty.runs.take_stale();
+        let runs = self.runs.take_stale();
         runs.iter().for_each(|no| self.index_run(*no));
-        self.dirty.runs.reuse(runs);
+        self.runs.reuse(runs);
         self.settle_slots();
     }
 
@@ -45,8 +45,7 @@ impl Ledger {
 
     /// Builds the indexes of a state that was loaded.
     pub(crate) fn derive_indexes(&mut self) {
-        let runs: Vec<RunNo> = self.runs.keys().copied().collect();
-        runs.into_iter().for_each(|no| self.index_run(no));
+        self.runs.numbers().into_iter().for_each(|no| self.index_run(no));
         self.workers.sessions().into_iter().for_each(|session| self.index_worker(session));
     }
 
@@ -94,7 +93,7 @@ impl Ledger {
         let (mut deadlines, mut tally) = (Deadlines::default(), Tally::default());
         let mut free: BTreeMap<OfferNo, usize> = BTreeMap::new();
         let mut incident_slots = IncidentSlots::default();
-        for (no, run) in &self.runs {
+        for (no, run) in self.runs.iter() {
             deadlines.runs.set(no, run.ends_at());
             deadlines.exclusions.set(no, run.flight.excluded_until());
             deadlines.attempts.set(no, run.attempt_ends());

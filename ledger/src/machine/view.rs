@@ -178,7 +178,7 @@ impl Ledger {
 
     /// The run of that name.
     pub fn find_run(&self, namespace: &str, name: &str) -> Option<RunNo> {
-        self.run_names.get(&(namespace.to_owned(), name.to_owned())).copied()
+        self.runs.named(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// Namespace and name of a run. They never change.

@@ -99,7 +99,7 @@ impl Ledger {
             return;
         };
         run.head.service = time;
-        self.dirty.runs.insert(no);
+        self.runs.mark(no);
         self.refresh_active(no);
     }
 
@@ -115,11 +115,10 @@ impl Ledger {
     /// The cluster's version shares by virtual time from now on.
     pub(crate) fn begin_fair_sharing(&mut self) {
         self.meta.turns.clear();
-        let all: Vec<RunNo> = self.runs.keys().copied().collect();
-        for no in all {
+        for no in self.runs.numbers() {
             if let Some(run) = self.runs.get_mut(&no).filter(|run| run.head.service > 0) {
                 run.head.service = 0;
-                self.dirty.runs.insert(no);
+                self.runs.mark(no);
             }
             self.refresh_active(no);
         }

@@ -68,7 +68,7 @@ impl Ledger {
     fn list_at(&mut self, turn: Turn, time: u64) {
         if let Some(run) = self.runs.get_mut(&turn.run).filter(|run| run.head.service != time) {
             run.head.service = time;
-            self.dirty.runs.insert(turn.run);
+            self.runs.mark(turn.run);
         }
         self.list(turn.run, Some(Turn { time, ..turn }));
     }

@@ -56,7 +56,7 @@ impl Ledger {
             at %= candidates.len();
             let candidate = &mut candidates[at];
             // invariant: candidates are runs that exist.
-            let Some(run) = self.runs.get_mut(&candidate.run) else { break };
+            let Some(run) = self.runs.change(&candidate.run) else { break };
             let head = &mut run.head;
             if head.service == 0 {
                 head.service = candidate.weight * u64::from(limits::QUANTUM_ROWS);
@@ -66,7 +66,6 @@ impl Ledger {
                 let rows = run.flight.trials.get(&no).map_or(0, |t| t.rows.len());
                 head.service = head.service.saturating_sub(rows);
                 at += usize::from(head.service == 0);
-                self.dirty.runs.insert(candidate.run);
                 break;
             }
             let take = left.min(head.service).min(candidate.rows);
@@ -78,7 +77,6 @@ impl Ledger {
                 None if take > 0 => shares.push((candidate.run, take)),
                 None => {}
             }
-            self.dirty.runs.insert(candidate.run);
             if candidate.rows == 0 {
                 head.service = 0;
                 candidates.remove(at);

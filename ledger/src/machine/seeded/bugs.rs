@@ -130,7 +130,7 @@ impl Ledger {
             }
         }
         run.bring_back(&taken);
-        self.dirty.runs.insert(no);
+        self.runs.mark(no);
         self.refresh_active(no);
         taken
     }
@@ -150,7 +150,7 @@ impl Ledger {
                     run.bring_back(&Rows::range(row, 1));
                 }
             }
-            self.dirty.runs.insert(held.run);
+            self.runs.mark(held.run);
             self.refresh_active(held.run);
         }
     }

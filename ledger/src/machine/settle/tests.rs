@@ -151,7 +151,7 @@ fn a_tick_looks_at_what_is_due_and_at_nothing_else() {
     assert_eq!(bench.0.next_deadline(), Some(LedgerMs(1000)));
     let visits = visits_of(|| bench.apply(Body::Tick, 1000));
     assert!((1..=FEW).contains(&visits), "{visits} visits");
-    assert!(bench.0.runs[&run].ended());
+    assert!(bench.0.runs.get(&run).expect("a run").ended());
     assert_eq!(bench.0.next_deadline(), Some(LedgerMs(1_000_000)));
     bench.0.check_invariants().expect("they hold");
 }
@@ -250,7 +250,8 @@ fn whether_another_worker_fits_is_known_without_a_look_at_other_slots() {
     bench.apply(Body::Tick, 1000);
     for fits in [true, false] {
         let ledger = &bench.0;
-        let (run, worker) = (&ledger.runs[&failed.run], ledger.workers.get(&own.session).unwrap());
+        let run = ledger.runs.get(&failed.run).unwrap();
+        let worker = ledger.workers.get(&own.session).unwrap();
         // The two models make two cohorts; one has the model of the run.
         assert_eq!(visits_of(|| assert_eq!(ledger.another_worker_fits(run, worker), fits)), 1);
         let kept = |rows: &Rows| ledger.kept_of(own, failed.run, rows);
