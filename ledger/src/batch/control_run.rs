@@ -42,12 +42,28 @@ impl Operation for ControlRun {
         0
     }
 
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        Some(ledger.check_control(self.run, self.action, &self.reason))
+    }
+
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.control_run(ctx, self.run, self.action, self.reason)
     }
 }
 
 impl Ledger {
+    fn check_control(&self, no: RunNo, action: RunAction, reason: &str) -> Result<(), Rejection> {
+        if reason.len() > limits::MESSAGE_BYTES_MAX {
+            return Err(Rejection::Invalid("the reason is too long".into()));
+        }
+        let run = self.runs.get(&no).ok_or(Rejection::RunUnknown)?;
+        match (run.head.state, action) {
+            (RunState::Cancelled, RunAction::Cancel) => Ok(()),
+            _ if run.ended() => Err(run.over()),
+            _ => Ok(()),
+        }
+    }
+
     fn control_run(
         &mut self,
         ctx: &Context,
@@ -55,13 +71,10 @@ impl Ledger {
         action: RunAction,
         reason: String,
     ) -> Result<Reply, Rejection> {
-        if reason.len() > limits::MESSAGE_BYTES_MAX {
-            return Err(Rejection::Invalid("the reason is too long".into()));
-        }
+        self.check_control(no, action, &reason)?;
         let run = self.run_mut(no)?;
         let to = match (run.head.state, action) {
             (RunState::Cancelled, RunAction::Cancel) => return Ok(Reply::Ok),
-            _ if run.ended() => return Err(run.over()),
             (_, RunAction::Cancel) => {
                 self.end_early(ctx, no, (RunState::Cancelled, "cancelled"), reason.clone());
                 "cancelled"

@@ -32,19 +32,31 @@ impl Operation for DeleteRun {
         0
     }
 
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        Some(ledger.check_delete(self.run))
+    }
+
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.delete_run(ctx, self.run)
     }
 }
 
 impl Ledger {
-    fn delete_run(&mut self, ctx: &Context, no: RunNo) -> Result<Reply, Rejection> {
-        let run = self.run_mut(no)?;
-        match run.head.state {
-            RunState::Deleting => return Ok(Reply::Ok),
-            _ if !run.ended() => return Err(Rejection::RunActive),
-            _ => run.head.state = RunState::Deleting,
+    fn check_delete(&self, no: RunNo) -> Result<(), Rejection> {
+        // A run that is being deleted has ended too.
+        match self.runs.get(&no).ok_or(Rejection::RunUnknown)?.ended() {
+            true => Ok(()),
+            false => Err(Rejection::RunActive),
         }
+    }
+
+    fn delete_run(&mut self, ctx: &Context, no: RunNo) -> Result<Reply, Rejection> {
+        self.check_delete(no)?;
+        let run = self.run_mut(no)?;
+        if run.head.state == RunState::Deleting {
+            return Ok(Reply::Ok);
+        }
+        run.head.state = RunState::Deleting;
         self.drop_rows(no);
         self.emit_run(ctx, no, "deleted", "");
         Ok(Reply::Ok)

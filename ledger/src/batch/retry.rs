@@ -40,18 +40,18 @@ impl Operation for RetryRows {
         0
     }
 
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        Some(ledger.retryable(self.run, self.rows.as_ref()).map(drop))
+    }
+
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.retry_rows(ctx, self.run, self.rows)
     }
 }
 
 impl Ledger {
-    pub(crate) fn retry_rows(
-        &mut self,
-        ctx: &Context,
-        no: RunNo,
-        rows: Option<Rows>,
-    ) -> Result<Reply, Rejection> {
+    /// The failed rows that a retry of these makes pending.
+    fn retryable(&self, no: RunNo, rows: Option<&Rows>) -> Result<Rows, Rejection> {
         let now = self.meta.clock;
         let run = self.runs.get(&no).ok_or(Rejection::RunUnknown)?;
         let lives =
@@ -66,17 +66,30 @@ impl Ledger {
         let failed = run.troubles.iter().filter(|t| t.1.failed).map(|t| (*t.0, 1));
         let failed = Rows::from_ranges(failed).unwrap_or_default();
         let again = match rows {
-            Some(rows) => failed.partition(&rows).0,
+            Some(rows) => failed.partition(rows).0,
             None => failed,
         };
+        if !again.is_empty() {
+            self.admit_rows(&run.head.namespace, again.len())?;
+            if finished {
+                self.admit_run(&run.head.namespace)?;
+            }
+        }
+        Ok(again)
+    }
+
+    pub(crate) fn retry_rows(
+        &mut self,
+        ctx: &Context,
+        no: RunNo,
+        rows: Option<Rows>,
+    ) -> Result<Reply, Rejection> {
+        let again = self.retryable(no, rows.as_ref())?;
         if again.is_empty() {
             return Ok(Reply::Retried { rows: 0 });
         }
-        self.admit_rows(&run.head.namespace, again.len())?;
-        if finished {
-            self.admit_run(&run.head.namespace)?;
-        }
         let run = self.run_mut(no)?;
+        let finished = run.head.state == RunState::Finished;
         for row in again.iter() {
             if let Some(trouble) = run.troubles.get_mut(&row) {
                 trouble.pardon();

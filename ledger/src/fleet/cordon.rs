@@ -50,6 +50,11 @@ impl Operation for Cordon {
         0
     }
 
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        let Self { session, slot, cordoned, ref reason } = *self;
+        Some(ledger.check_cordon(session, slot, cordoned, reason).map(drop))
+    }
+
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.cordon(ctx, self.session, self.slot, self.cordoned, self.reason)
     }
@@ -100,14 +105,14 @@ impl Namespace {
 }
 
 impl Ledger {
-    pub(crate) fn cordon(
-        &mut self,
-        ctx: &Context,
+    /// The namespace and the name of the worker to cordon or uncordon.
+    fn check_cordon(
+        &self,
         session: SessionId,
         slot: Option<SlotNo>,
         cordoned: bool,
-        reason: String,
-    ) -> Result<Reply, Rejection> {
+        reason: &str,
+    ) -> Result<(String, String), Rejection> {
         if reason.len() > limits::MESSAGE_BYTES_MAX {
             return Err(Rejection::Invalid("the reason is too long".into()));
         }
@@ -118,6 +123,18 @@ impl Ledger {
         let (space, name) = (worker.namespace.clone(), worker.name.clone());
         let namespace = self.namespaces.get(&space).ok_or(Rejection::SessionUnknown)?;
         namespace.check_cordon(&name, slot, cordoned)?;
+        Ok((space, name))
+    }
+
+    fn cordon(
+        &mut self,
+        ctx: &Context,
+        session: SessionId,
+        slot: Option<SlotNo>,
+        cordoned: bool,
+        reason: String,
+    ) -> Result<Reply, Rejection> {
+        let (space, name) = self.check_cordon(session, slot, cordoned, &reason)?;
         if let Some(namespace) = self.namespaces.change(&space) {
             namespace.set_cordon(&name, slot, cordoned, &reason);
         }

@@ -36,12 +36,20 @@ impl Operation for DrainWorker {
         0
     }
 
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        Some(ledger.check_drain(self.session))
+    }
+
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.drain(ctx, self.session, self.deadline_ms)
     }
 }
 
 impl Ledger {
+    fn check_drain(&self, session: SessionId) -> Result<(), Rejection> {
+        self.workers.get(&session).ok_or(Rejection::SessionUnknown).map(|_| ())
+    }
+
     /// A repeated request can only bring the deadline nearer.
     fn drain(
         &mut self,
@@ -49,6 +57,7 @@ impl Ledger {
         session: SessionId,
         deadline_ms: u64,
     ) -> Result<Reply, Rejection> {
+        self.check_drain(session)?;
         let asked =
             (deadline_ms > 0).then(|| LedgerMs(self.meta.clock.0.saturating_add(deadline_ms)));
         let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;

@@ -60,6 +60,13 @@ impl SettingOp {
         (name == op.name()).then_some(op)
     }
 
+    /// Refuses a value out of the setting's bounds.
+    fn check(self) -> Result<(), Rejection> {
+        match self {
+            Self::CordonAfter(to) => check_cordon_after(to),
+        }
+    }
+
     /// The setting's name, as operators write it.
     pub fn name(self) -> &'static str {
         match self {
@@ -131,6 +138,10 @@ impl Operation for SettingOp {
         0
     }
 
+    fn dry_run(&self, _: &Ledger) -> Option<Result<(), Rejection>> {
+        Some(self.check())
+    }
+
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.setting_op(ctx, self)
     }
@@ -152,13 +163,12 @@ impl ClusterSettings {
         self.current.cordon_after
     }
 
-    /// Sets a setting. Returns its former value and the present one.
-    fn set(&mut self, op: SettingOp) -> Result<(u32, u32), Rejection> {
+    /// Sets a setting that is within its bounds. Returns its former value and the present one.
+    fn set(&mut self, op: SettingOp) -> (u32, u32) {
         let SettingOp::CordonAfter(to) = op;
-        check_cordon_after(to)?;
         let from = std::mem::replace(&mut self.current.cordon_after, to);
         self.dirty |= from != to;
-        Ok((from, to))
+        (from, to)
     }
 
     /// Takes the record, if it changed since the last call.
@@ -202,7 +212,8 @@ impl ClusterSettings {
 
 impl Ledger {
     fn setting_op(&mut self, ctx: &Context, op: SettingOp) -> Result<Reply, Rejection> {
-        let (from, to) = self.settings.set(op)?;
+        op.check()?;
+        let (from, to) = self.settings.set(op);
         if from != to {
             self.shorten_incidents();
             self.emit(ctx, EventKind::SettingChanged { setting: op.name(), from, to });

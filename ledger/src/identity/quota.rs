@@ -66,22 +66,31 @@ impl Operation for Quota {
         0
     }
 
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        Some(ledger.check_quota(self))
+    }
+
     fn apply(self, ledger: &mut Ledger, _: &mut Context) -> Result<Reply, Rejection> {
         ledger.set_quota(self)
     }
 }
 
 impl Ledger {
-    pub(crate) fn set_quota(&mut self, quota: Quota) -> Result<Reply, Rejection> {
+    fn check_quota(&self, quota: &Quota) -> Result<(), Rejection> {
         spec::check_name("namespace's", &quota.namespace)?;
         let known = self.namespaces.contains_key(&quota.namespace);
         if !known && !quota.create {
-            return Err(Rejection::NamespaceUnknown(quota.namespace));
+            return Err(Rejection::NamespaceUnknown(quota.namespace.clone()));
         }
         if !known && self.namespaces.len() >= limits::NAMESPACES_MAX {
             let max = limits::NAMESPACES_MAX as u64;
             return Err(Rejection::Limit { what: "namespaces".into(), max });
         }
+        Ok(())
+    }
+
+    fn set_quota(&mut self, quota: Quota) -> Result<Reply, Rejection> {
+        self.check_quota(&quota)?;
         let namespace = self.namespaces.change_or_make(quota.namespace);
         namespace.pending_rows_max = quota.pending_rows_max.unwrap_or(namespace.pending_rows_max);
         namespace.running_rows_max = quota.running_rows_max.unwrap_or(namespace.running_rows_max);

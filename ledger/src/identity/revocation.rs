@@ -75,8 +75,13 @@ pub struct Revocation {
 impl Revocation {
     /// The first second from which on certificates are accepted.
     fn end_s(&self) -> u64 {
-        self.issued_before_s.unwrap_or(u64::MAX)
+        end_s(self.issued_before_s)
     }
+}
+
+/// The first second from which on certificates are accepted.
+fn end_s(issued_before_s: Option<u64>) -> u64 {
+    issued_before_s.unwrap_or(u64::MAX)
 }
 
 fn check_whose(whose: &Revoked) -> Result<(), Rejection> {
@@ -116,6 +121,10 @@ impl Operation for RevocationOp {
         0
     }
 
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        Some(ledger.revocations.check_op(self).map(drop))
+    }
+
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.revocations.execute(self, ctx.wall_ms)
     }
@@ -130,12 +139,13 @@ pub(crate) struct Revocations {
 }
 
 impl Revocations {
-    fn execute(&mut self, op: RevocationOp, wall_ms: u64) -> Result<Reply, Rejection> {
+    /// Whether the operation changes the list.
+    fn check_op(&self, op: &RevocationOp) -> Result<bool, Rejection> {
         match op {
             RevocationOp::Revoke { whose, issued_before_s, reason, by } => {
-                self.check_author(by)?;
-                check_whose(&whose)?;
-                if whose == Revoked::Everyone && issued_before_s.is_none() {
+                self.check_author(by.as_ref())?;
+                check_whose(whose)?;
+                if *whose == Revoked::Everyone && issued_before_s.is_none() {
                     let text = "revoking the certificates of every identity needs a time before which they were issued";
                     return Err(Rejection::Invalid(text.into()));
                 }
@@ -143,51 +153,65 @@ impl Revocations {
                     let max = limits::TEXT_BYTES_MAX;
                     return Err(Rejection::Invalid(format!("a reason has at most {max} bytes")));
                 }
-                let made = Revocation { issued_before_s, reason, made_wall_ms: wall_ms };
-                self.revoke(whose, made)
+                self.check_revoke(whose, *issued_before_s)
             }
             RevocationOp::Withdraw { whose, by } => {
-                self.check_author(by)?;
-                if !self.list.contains_key(&whose) {
-                    return Err(Rejection::RevocationUnknown(whose.to_string()));
+                self.check_author(by.as_ref())?;
+                match self.list.contains_key(whose) {
+                    true => Ok(true),
+                    false => Err(Rejection::RevocationUnknown(whose.to_string())),
                 }
-                Arc::make_mut(&mut self.list).remove(&whose);
-                self.dirty.insert(whose);
-                Ok(Reply::Ok)
             }
         }
     }
 
+    fn execute(&mut self, op: RevocationOp, wall_ms: u64) -> Result<Reply, Rejection> {
+        if !self.check_op(&op)? {
+            return Ok(Reply::Ok);
+        }
+        let list = Arc::make_mut(&mut self.list);
+        let whose = match op {
+            RevocationOp::Revoke { whose, issued_before_s, reason, .. } => {
+                let made = Revocation { issued_before_s, reason, made_wall_ms: wall_ms };
+                list.insert(whose.clone(), made);
+                whose
+            }
+            RevocationOp::Withdraw { whose, .. } => {
+                list.remove(&whose);
+                whose
+            }
+        };
+        self.dirty.insert(whose);
+        Ok(Reply::Ok)
+    }
+
     /// A revoked certificate can revoke and withdraw nothing, however close together the two operations are: of two
     /// administrators who revoke each other, one remains.
-    fn check_author(&self, by: Option<RevocationAuthor>) -> Result<(), Rejection> {
+    fn check_author(&self, by: Option<&RevocationAuthor>) -> Result<(), Rejection> {
         let Some(RevocationAuthor { identity, not_before_s }) = by else { return Ok(()) };
         let covers = |whose: &Revoked| {
-            self.list.get(whose).is_some_and(|revocation| not_before_s < revocation.end_s())
+            self.list.get(whose).is_some_and(|revocation| *not_before_s < revocation.end_s())
         };
-        let own = Revoked::Identity(identity);
+        let own = Revoked::Identity(identity.clone());
         match covers(&Revoked::Everyone) || covers(&own) {
             true => Err(Rejection::AuthorRevoked(own.to_string())),
             false => Ok(()),
         }
     }
 
-    fn revoke(&mut self, whose: Revoked, made: Revocation) -> Result<Reply, Rejection> {
-        match self.list.get(&whose) {
-            Some(known) if known.issued_before_s == made.issued_before_s => return Ok(Reply::Ok),
-            Some(known) if known.end_s() > made.end_s() => {
-                return Err(Rejection::RevocationWider(whose.to_string()));
+    /// Whether the revocation changes the list.
+    fn check_revoke(&self, whose: &Revoked, before_s: Option<u64>) -> Result<bool, Rejection> {
+        match self.list.get(whose) {
+            Some(known) if known.issued_before_s == before_s => Ok(false),
+            Some(known) if known.end_s() > end_s(before_s) => {
+                Err(Rejection::RevocationWider(whose.to_string()))
             }
-            Some(_) => {}
             None if self.list.len() >= limits::REVOCATIONS_MAX => {
                 let max = limits::REVOCATIONS_MAX as u64;
-                return Err(Rejection::Limit { what: "revocations".into(), max });
+                Err(Rejection::Limit { what: "revocations".into(), max })
             }
-            None => {}
+            _ => Ok(true),
         }
-        Arc::make_mut(&mut self.list).insert(whose.clone(), made);
-        self.dirty.insert(whose);
-        Ok(Reply::Ok)
     }
 
     /// Takes the records that changed since the last call.

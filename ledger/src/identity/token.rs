@@ -183,6 +183,16 @@ impl Operation for TokenOp {
         0
     }
 
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        match self {
+            Self::Create { name, secret_hash, spec } => {
+                Some(ledger.tokens.check_create(name, secret_hash, spec).map(drop))
+            }
+            Self::Revoke { name } => Some(ledger.tokens.check_revoke(name)),
+            Self::Spend(_) => None,
+        }
+    }
+
     fn apply(self, ledger: &mut Ledger, _: &mut Context) -> Result<Reply, Rejection> {
         ledger.token_op(self)
     }
@@ -198,6 +208,33 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
+    /// Whether the token is new; false if it exists with the same secret and spec.
+    fn check_create(
+        &self,
+        name: &str,
+        secret_hash: &[u8; 32],
+        spec: &TokenSpec,
+    ) -> Result<bool, Rejection> {
+        check_name("token's", name)?;
+        spec.check()?;
+        if let Some(known) = self.by_name.get(name) {
+            let same = known.secret_hash == *secret_hash && known.spec == *spec;
+            return if same { Ok(false) } else { Err(Rejection::TokenConflict(name.to_owned())) };
+        }
+        if self.by_name.len() >= limits::TOKENS_MAX {
+            let max = limits::TOKENS_MAX as u64;
+            return Err(Rejection::Limit { what: "join tokens".into(), max });
+        }
+        Ok(true)
+    }
+
+    fn check_revoke(&self, name: &str) -> Result<(), Rejection> {
+        match self.by_name.contains_key(name) {
+            true => Ok(()),
+            false => Err(Rejection::TokenUnknown(name.to_owned())),
+        }
+    }
+
     fn create(
         &mut self,
         name: String,
@@ -205,15 +242,8 @@ impl Tokens {
         spec: TokenSpec,
         now: LedgerMs,
     ) -> Result<Reply, Rejection> {
-        check_name("token's", &name)?;
-        spec.check()?;
-        if let Some(known) = self.by_name.get(&name) {
-            let same = known.secret_hash == secret_hash && known.spec == spec;
-            return if same { Ok(Reply::Ok) } else { Err(Rejection::TokenConflict(name)) };
-        }
-        if self.by_name.len() >= limits::TOKENS_MAX {
-            let max = limits::TOKENS_MAX as u64;
-            return Err(Rejection::Limit { what: "join tokens".into(), max });
+        if !self.check_create(&name, &secret_hash, &spec)? {
+            return Ok(Reply::Ok);
         }
         let ends_at = LedgerMs(now.0.saturating_add(spec.ttl_ms));
         let token = Token { secret_hash, spec, ends_at, uses: BTreeSet::new() };
@@ -223,14 +253,12 @@ impl Tokens {
         Ok(Reply::Ok)
     }
 
-    /// Removes a token; false if there is none.
-    fn remove(&mut self, name: String) -> bool {
-        let known = self.by_name.remove(&name).is_some();
-        if known {
+    /// Removes a token, if it exists.
+    fn remove(&mut self, name: String) {
+        if self.by_name.remove(&name).is_some() {
             self.ends.set(&name, None);
             self.dirty.insert(name);
         }
-        known
     }
 
     /// Counts a use, unless it is a repeat.
@@ -334,10 +362,11 @@ impl Ledger {
             TokenOp::Create { name, secret_hash, spec } => {
                 self.tokens.create(name, secret_hash, spec, self.meta.clock)
             }
-            TokenOp::Revoke { name } => match self.tokens.remove(name.clone()) {
-                true => Ok(Reply::Ok),
-                false => Err(Rejection::TokenUnknown(name)),
-            },
+            TokenOp::Revoke { name } => {
+                self.tokens.check_revoke(&name)?;
+                self.tokens.remove(name);
+                Ok(Reply::Ok)
+            }
             TokenOp::Spend(used) => {
                 self.check_use(&used)?;
                 self.tokens.count_use(used);

@@ -180,6 +180,18 @@ impl Ledger {
         kind.apply(self, ctx)
     }
 
+    /// Whether the ledger would accept the operation now, or the rejection. Changes nothing. `None`: an operation of
+    /// this kind has no dry run.
+    ///
+    /// Call it between two commands: quotas are compared with sums that a command leaves up to date. The answer is as
+    /// of the ledger's present time, which may lag behind the leader's clock.
+    pub fn dry_run(&self, kind: &OpKind) -> Option<Result<(), Rejection>> {
+        match check_version(kind, self.meta.version) {
+            Ok(()) => kind.dry_run(self),
+            Err(low) => Some(Err(low)),
+        }
+    }
+
     /// The run with that number, if it exists.
     pub(crate) fn run_mut(&mut self, no: RunNo) -> Result<&mut crate::batch::run::Run, Rejection> {
         self.runs.get_mut(&no).ok_or(Rejection::RunUnknown)

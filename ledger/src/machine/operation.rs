@@ -43,6 +43,15 @@ pub(crate) trait Operation {
     /// How many rows count toward the limit of rows in a command: those that it may grant, decide or return.
     fn rows(&self) -> u64;
 
+    /// Whether the ledger would accept it now, or the rejection. `None`: it has no dry run. Operations that an
+    /// administrator's command causes have one.
+    ///
+    /// The ledger is borrowed immutably, so a dry run changes nothing. `apply` calls the same check before its first
+    /// change, so the two refuse the same; `tests/model` compares them.
+    fn dry_run(&self, _ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        None
+    }
+
     /// Changes the state, and returns the reply.
     ///
     /// # Errors
@@ -69,6 +78,10 @@ impl<T: Operation> Operation for Box<T> {
 
     fn rows(&self) -> u64 {
         T::rows(self)
+    }
+
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        T::dry_run(self, ledger)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

@@ -1,5 +1,6 @@
 //! Fails a generation of a barrier that waits.
 
+use crate::kernel::id::JobNo;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
@@ -39,12 +40,35 @@ impl Operation for AbortBarrier {
         0
     }
 
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        Some(ledger.abortable(&self.job, (&self.barrier, self.generation), &self.reason).map(drop))
+    }
+
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.abort_barrier(ctx, &self.job, (self.barrier, self.generation), self.reason)
     }
 }
 
 impl Ledger {
+    /// The job and the barrier of a generation that is still known.
+    fn abortable(
+        &self,
+        job: &JobName,
+        (barrier, generation): (&str, u64),
+        reason: &str,
+    ) -> Result<(JobNo, &Barrier), Rejection> {
+        if reason.len() > limits::TEXT_BYTES_MAX {
+            return Err(Rejection::Invalid("the reason is too long".into()));
+        }
+        let no = self.jobs.no(job).ok_or(Rejection::BarrierUnknown)?;
+        let at = self.jobs.get(no).and_then(|job| job.barriers.get(barrier));
+        let at = at.ok_or(Rejection::BarrierUnknown)?;
+        if generation > 0 && !at.generations.iter().any(|g| g.number == generation) {
+            return Err(Rejection::BarrierUnknown);
+        }
+        Ok((no, at))
+    }
+
     /// Has no effect if the generation has ended already.
     fn abort_barrier(
         &mut self,
@@ -53,15 +77,7 @@ impl Ledger {
         (barrier, generation): (String, u64),
         reason: String,
     ) -> Result<Reply, Rejection> {
-        if reason.len() > limits::TEXT_BYTES_MAX {
-            return Err(Rejection::Invalid("the reason is too long".into()));
-        }
-        let no = self.jobs.no(job).ok_or(Rejection::BarrierUnknown)?;
-        let at = self.jobs.get(no).and_then(|job| job.barriers.get(&barrier));
-        let at = at.ok_or(Rejection::BarrierUnknown)?;
-        if generation > 0 && !at.generations.iter().any(|g| g.number == generation) {
-            return Err(Rejection::BarrierUnknown);
-        }
+        let (no, at) = self.abortable(job, (&barrier, generation), &reason)?;
         let waits = at.waiting().is_some_and(|g| generation == 0 || g.number == generation);
         if waits {
             self.change_job(ctx, no, |job, _, told| {

@@ -51,6 +51,18 @@ impl Operation for CheckpointOp {
         0
     }
 
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        let trainings = &ledger.trainings;
+        match self {
+            Self::Abort { job, number } => Some(trainings.check_abort(job, *number).map(drop)),
+            Self::Retain { job, .. } => Some(trainings.open_no(job).map(drop)),
+            Self::Label { job, number, label } => {
+                Some(trainings.check_label(job, *number, label).map(drop))
+            }
+            Self::Begin { .. } | Self::Report { .. } | Self::Forget { .. } => None,
+        }
+    }
+
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.checkpoint_op(ctx, self)
     }
@@ -276,18 +288,53 @@ impl Trainings {
         numbers
     }
 
+    /// The number of a job that is not being deleted, and its checkpoint of this number.
+    fn checkpoint_of(
+        &self,
+        job: &TrainingName,
+        number: u32,
+    ) -> Result<(TrainingNo, &Checkpoint), Rejection> {
+        let no = self.open_no(job)?;
+        let training = self.by_no.get(&no).ok_or(TrainingRefusal::JobUnknown)?;
+        let found = training.checkpoints.get(&number).ok_or(TrainingRefusal::CheckpointUnknown)?;
+        Ok((no, found))
+    }
+
+    /// The job, and its checkpoint, which is not complete.
+    fn check_abort(
+        &self,
+        job: &TrainingName,
+        number: u32,
+    ) -> Result<(TrainingNo, &Checkpoint), Rejection> {
+        let (no, found) = self.checkpoint_of(job, number)?;
+        match found.is_complete() {
+            true => Err(TrainingRefusal::CheckpointClosed.into()),
+            false => Ok((no, found)),
+        }
+    }
+
+    /// The job, whose checkpoint may get this label.
+    fn check_label(
+        &self,
+        job: &TrainingName,
+        number: u32,
+        label: &str,
+    ) -> Result<TrainingNo, Rejection> {
+        check_label(label)?;
+        let (no, found) = self.checkpoint_of(job, number)?;
+        match found.state {
+            CheckpointState::Going => Err(TrainingRefusal::CheckpointClosed.into()),
+            CheckpointState::Open | CheckpointState::Complete => Ok(no),
+        }
+    }
+
     fn abort_checkpoint(
         &mut self,
         out: &mut Emitter,
         job: &TrainingName,
         number: u32,
     ) -> Result<Reply, Rejection> {
-        let no = self.open_no(job)?;
-        let training = self.by_no.get(&no).ok_or(TrainingRefusal::JobUnknown)?;
-        let found = training.checkpoints.get(&number).ok_or(TrainingRefusal::CheckpointUnknown)?;
-        if found.is_complete() {
-            return Err(TrainingRefusal::CheckpointClosed.into());
-        }
+        let (no, found) = self.check_abort(job, number)?;
         if !found.is_open() {
             return Ok(Reply::Ok); // It goes already, and another of its step may be open.
         }
@@ -320,14 +367,10 @@ impl Trainings {
         number: u32,
         label: String,
     ) -> Result<Reply, Rejection> {
-        check_label(&label)?;
-        let no = self.open_no(job)?;
+        let no = self.check_label(job, number, &label)?;
         let training = self.by_no.get_mut(&no).ok_or(TrainingRefusal::JobUnknown)?;
         let found =
             training.checkpoints.get_mut(&number).ok_or(TrainingRefusal::CheckpointUnknown)?;
-        if found.state == CheckpointState::Going {
-            return Err(TrainingRefusal::CheckpointClosed.into());
-        }
         found.label = label;
         let keep_last = training.head.keep_last;
         self.dirty.checkpoints.insert((no, number));

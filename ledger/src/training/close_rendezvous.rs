@@ -31,6 +31,10 @@ impl Operation for CloseRendezvous {
         0
     }
 
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        Some(ledger.job_or_room(&self.job).map(drop))
+    }
+
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.close_rendezvous(ctx, self.job)
     }

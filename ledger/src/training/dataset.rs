@@ -176,6 +176,17 @@ impl Operation for DatasetOp {
         0
     }
 
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        Some(match self {
+            Self::Create { namespace, name, spec } => {
+                ledger.check_create_dataset(namespace, name, spec).map(drop)
+            }
+            Self::Delete { namespace, name } => {
+                ledger.check_delete_dataset(namespace, name).map(drop)
+            }
+        })
+    }
+
     fn apply(self, ledger: &mut Ledger, _: &mut Context) -> Result<Reply, Rejection> {
         ledger.dataset_op(self)
     }
@@ -215,30 +226,34 @@ impl Datasets {
         theirs.filter_map(move |(_, no)| Some(view(*no, self.by_no.get(no)?)))
     }
 
-    /// Creates a dataset, or finds the same one. `made` counts all that were ever made.
-    fn create(
-        &mut self,
-        key: (String, String),
-        spec: DatasetSpec,
-        made: &mut u32,
-    ) -> Result<Reply, Rejection> {
-        if let Some(no) = self.names.get(&key) {
-            return match self.by_no.get(no).is_some_and(|dataset| dataset.spec == spec) {
-                true => Ok(Reply::Ok),
+    /// Whether the dataset is new; false if it exists with the same spec.
+    fn check_create(
+        &self,
+        namespace: &str,
+        name: &str,
+        spec: &DatasetSpec,
+    ) -> Result<bool, Rejection> {
+        if let Some(no) = self.no(namespace, name) {
+            return match self.by_no.get(&no).is_some_and(|dataset| dataset.spec == *spec) {
+                true => Ok(false),
                 false => Err(Rejection::DatasetConflict),
             };
         }
-        if self.views_of(&key.0).count() >= limits::DATASETS_MAX {
+        if self.views_of(namespace).count() >= limits::DATASETS_MAX {
             let what = "datasets of one namespace".into();
             return Err(Rejection::Limit { what, max: limits::DATASETS_MAX as u64 });
         }
+        Ok(true)
+    }
+
+    /// Creates a dataset whose name is free. `made` counts all that were ever made.
+    fn create(&mut self, key: (String, String), spec: DatasetSpec, made: &mut u32) {
         *made += 1;
         let no = DatasetNo(*made);
         let (namespace, name) = key.clone();
         self.by_no.insert(no, Dataset { namespace, name, spec, order_version: ORDER_VERSION });
         self.names.insert(key, no);
         self.dirty.insert(no);
-        Ok(Reply::Ok)
     }
 
     fn remove(&mut self, no: DatasetNo) {
@@ -316,26 +331,50 @@ impl Ledger {
         }
     }
 
+    /// Whether the dataset is new; false if it exists with the same spec.
+    fn check_create_dataset(
+        &self,
+        namespace: &str,
+        name: &str,
+        spec: &DatasetSpec,
+    ) -> Result<bool, Rejection> {
+        check_name("dataset's", name)?;
+        spec.check()?;
+        if !self.namespaces.contains_key(namespace) {
+            return Err(Rejection::NamespaceUnknown(namespace.to_owned()));
+        }
+        self.datasets.check_create(namespace, name, spec)
+    }
+
     fn create_dataset(
         &mut self,
         namespace: String,
         name: String,
         spec: DatasetSpec,
     ) -> Result<Reply, Rejection> {
-        check_name("dataset's", &name)?;
-        spec.check()?;
-        if !self.namespaces.contains_key(&namespace) {
-            return Err(Rejection::NamespaceUnknown(namespace));
+        if self.check_create_dataset(&namespace, &name, &spec)? {
+            self.datasets.create((namespace, name), spec, &mut self.meta.datasets_made);
         }
-        self.datasets.create((namespace, name), spec, &mut self.meta.datasets_made)
+        Ok(Reply::Ok)
+    }
+
+    /// The number of the dataset to delete; `None` if there is none.
+    fn check_delete_dataset(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<DatasetNo>, Rejection> {
+        let found = self.datasets.no(namespace, name);
+        match found.is_some_and(|no| self.trainings.any_reads(no)) {
+            true => Err(Rejection::DatasetInUse),
+            false => Ok(found),
+        }
     }
 
     fn delete_dataset(&mut self, namespace: &str, name: &str) -> Result<Reply, Rejection> {
-        let Some(no) = self.datasets.no(namespace, name) else { return Ok(Reply::Ok) };
-        if self.trainings.any_reads(no) {
-            return Err(Rejection::DatasetInUse);
+        if let Some(no) = self.check_delete_dataset(namespace, name)? {
+            self.datasets.remove(no);
         }
-        self.datasets.remove(no);
         Ok(Reply::Ok)
     }
 }

@@ -137,6 +137,13 @@ impl Operation for TrainerOp {
         0
     }
 
+    fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+        match self {
+            Self::DeleteJob(job) => Some(ledger.trainings.check_delete(job).map(drop)),
+            Self::Join { .. } | Self::Keep { .. } | Self::Leave(_) | Self::Recover { .. } => None,
+        }
+    }
+
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.trainer_op(ctx, self)
     }
@@ -434,12 +441,20 @@ impl Trainings {
             .for_each(|dataset_epoch| dataset_epoch.prefer_no_more(names, &training.ring));
     }
 
-    fn delete(&mut self, job: &TrainingName, out: &mut Emitter) -> Result<Reply, Rejection> {
-        let Some(no) = self.no(job) else { return Ok(Reply::Ok) };
-        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
-        if training.trainers.values().any(|trainer| trainer.incarnation.is_some()) {
-            return Err(TrainingRefusal::JobActive.into());
+    /// The number of the job to delete; `None` if there is none.
+    fn check_delete(&self, job: &TrainingName) -> Result<Option<TrainingNo>, Rejection> {
+        let no = self.no(job);
+        let training = no.and_then(|no| self.by_no.get(&no));
+        let present = |trainer: &Trainer| trainer.incarnation.is_some();
+        match training.is_some_and(|training| training.trainers.values().any(present)) {
+            true => Err(TrainingRefusal::JobActive.into()),
+            false => Ok(no),
         }
+    }
+
+    fn delete(&mut self, job: &TrainingName, out: &mut Emitter) -> Result<Reply, Rejection> {
+        let Some(no) = self.check_delete(job)? else { return Ok(Reply::Ok) };
+        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
         training.head.deleting = true;
         training.head.base = 0;
         training.head.step = 0;

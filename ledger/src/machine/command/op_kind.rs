@@ -85,6 +85,10 @@ macro_rules! operations {
                 match self { $(Self::$name(_) => <$operation as Operation>::IS_BOUNDED,)* }
             }
 
+            pub(crate) fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
+                match self { $(Self::$name(operation) => operation.dry_run(ledger),)* }
+            }
+
             pub(crate) fn apply(
                 self,
                 ledger: &mut Ledger,
