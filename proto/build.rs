@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "rendezvous",
         "barrier",
         "dataset",
+        "dry_run",
         "checkpoint",
         "maintenance",
         "namespace",

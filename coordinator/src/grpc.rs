@@ -16,6 +16,7 @@ mod cluster;
 pub(crate) mod convert;
 mod dataset;
 mod digest_pace;
+mod dry_run;
 mod enrolment;
 pub(crate) mod epoch_gate;
 pub(crate) mod event_out;
@@ -54,6 +55,7 @@ pub(crate) use checkpoint::CheckpointsService;
 pub(crate) use cluster::ClusterService;
 pub(crate) use dataset::DatasetsService;
 pub(crate) use digest_pace::DigestPace;
+pub(crate) use dry_run::DryRunsService;
 pub(crate) use enrolment::EnrolmentService;
 pub(crate) use events::EventsService;
 pub(crate) use items::ItemsService;
@@ -73,6 +75,7 @@ use crate::enrolment::CertificateIssuer;
 use crate::gc::run_stores::RunStores;
 use crate::grpc::session_holder::holder_of;
 use crate::grpc::store_probe::StoreProbe;
+use crate::leader::dry_run::is_dry_run;
 use crate::leader::full_disk;
 use crate::leader::header::{cluster_id, members, restored_from, shown};
 use crate::leader::ledger_read::ReadLedger;
@@ -214,12 +217,16 @@ impl Shared {
     /// The request's id, whose session the caller must have opened.
     ///
     /// A session that is not known here does not exist: all sessions whose number a client knows, of earlier epochs
-    /// and of this one, have been applied. So a guessed session is refused as unknown.
+    /// and of this one, have been applied. So a guessed session is refused as unknown. A dry run needs no session.
     pub(crate) fn request_in(
         &self,
         identity: &Identity,
         request: Option<&v1::RequestId>,
     ) -> Result<RequestId, RpcError> {
+        if is_dry_run() {
+            self.leading()?;
+            return Ok(dry_run::NO_REQUEST);
+        }
         let id = convert::request_in(request)?;
         self.leading()?;
         let holds = self.node.ledger(|l| {
@@ -249,12 +256,15 @@ impl Shared {
         Ok(self.apply_at(request, kind).await?.1)
     }
 
-    /// The same, with the log index of its command.
+    /// The same, with the log index of its command. In a dry run, checks the operation and always returns an error.
     pub(crate) async fn apply_at(
         &self,
         request: Option<RequestId>,
         kind: OpKind,
     ) -> Result<(u64, Reply), RpcError> {
+        if is_dry_run() {
+            return Err(self.end_of_dry_run(&kind).await);
+        }
         audit::requested(request);
         log_position::of_several_looks();
         let leading = self.leading()?;

@@ -8,6 +8,7 @@ pub(crate) mod command_size;
 pub(crate) mod convert;
 pub(crate) mod dispatch;
 pub(crate) mod draining;
+pub(crate) mod dry_run;
 pub(crate) mod fair_room;
 pub(crate) mod fence;
 pub(crate) mod full_disk;

@@ -17,9 +17,9 @@ use crate::grpc::store_probe::StoreProbe;
 use crate::grpc::traced::Trace;
 use crate::grpc::{
     BarrierService, CertificatesService, CheckpointsService, ClusterService, DatasetsService,
-    DigestPace, EnrolmentService, EventsService, ItemsService, MaintenanceService, MembersService,
-    NamespacesService, RendezvousService, RunsService, ShardsService, Shared, StoreService,
-    TokensService, Waits, WorkerService,
+    DigestPace, DryRunsService, EnrolmentService, EventsService, ItemsService, MaintenanceService,
+    MembersService, NamespacesService, RendezvousService, RunsService, ShardsService, Shared,
+    StoreService, TokensService, Waits, WorkerService,
 };
 use crate::http;
 use crate::leader::fence::Fence;
@@ -296,13 +296,16 @@ async fn serve_clients(
     let waits = Waits::new(shared.clone(), Ledger::training_changes);
     let datasets = v1::datasets_server::DatasetsServer::new(DatasetsService(shared.clone()));
     let shards = ShardsService::new(shared.clone(), waits.clone());
-    let shards = v1::shards_server::ShardsServer::new(shards);
     let checkpoints = CheckpointsService::new(shared.clone(), waits, store);
-    let checkpoints = v1::checkpoints_server::CheckpointsServer::new(checkpoints);
     let job_waits = Waits::new(shared.clone(), Ledger::job_changes);
     let rendezvous = RendezvousService::new(shared.clone(), job_waits.clone());
-    let rendezvous = v1::rendezvous_server::RendezvousServer::new(rendezvous);
     let barrier = BarrierService::new(shared.clone(), job_waits);
+    let training = (&shards, &checkpoints, &rendezvous, &barrier);
+    let dry_runs = DryRunsService::new(shared.clone(), training);
+    let dry_runs = v1::dry_runs_server::DryRunsServer::new(dry_runs);
+    let shards = v1::shards_server::ShardsServer::new(shards);
+    let checkpoints = v1::checkpoints_server::CheckpointsServer::new(checkpoints);
+    let rendezvous = v1::rendezvous_server::RendezvousServer::new(rendezvous);
     let barrier = v1::barrier_server::BarrierServer::new(barrier);
     let worker = v1::worker_server::WorkerServer::new(WorkerService(shared.clone()));
     let cluster = v1::cluster_server::ClusterServer::new(ClusterService(shared.clone()));
@@ -342,6 +345,7 @@ async fn serve_clients(
         .add_service(bounded!(tokens, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(enrolment, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(certificates, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(dry_runs, SMALL_MESSAGE_BYTES_MAX))
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await
         .context("the client port ended")

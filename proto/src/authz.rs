@@ -75,7 +75,7 @@ where
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let peer = request.extensions().get::<PeerInfo>();
-        let decided = decide(request.uri().path(), peer);
+        let decided = authorize(request.uri().path(), peer);
         match decided.and_then(|()| check_revocation(&self.revocations, peer)) {
             Ok(()) => Either::Right(self.inner.call(request)),
             Err(status) => Either::Left(ready(Ok(status.into_http()))),
@@ -94,8 +94,12 @@ fn check_revocation(revocations: &Revocations, peer: Option<&PeerInfo>) -> Resul
     }
 }
 
+/// Whether a caller may call the method at `path`.
+///
+/// # Errors
+/// The refusal: the role does not allow it, the caller has no identity, or there is no such method.
 #[allow(clippy::result_large_err)]
-fn decide(path: &str, peer: Option<&PeerInfo>) -> Result<(), Status> {
+pub fn authorize(path: &str, peer: Option<&PeerInfo>) -> Result<(), Status> {
     let Some(peer) = peer else {
         return Err(no_identity());
     };

@@ -27,6 +27,7 @@ pub mod authz;
 mod bytes_codec;
 mod channel;
 pub mod client;
+mod dry_run;
 mod endpoint;
 pub mod enrolment;
 mod error;
@@ -57,6 +58,7 @@ pub use client::{
     CallOptions, Client, ClientConfig, ClientError, HasHeader, MemberRef, OnWait, PendingRequest,
     Session, services,
 };
+pub use dry_run::{DRY_RUNS, DryRunnable};
 pub use endpoint::{DialMap, Endpoint, EndpointError, HostPort};
 pub use error::{ErrorCode, Outcome, RpcError, UnknownCode};
 pub use event_kinds::EVENT_KINDS;

@@ -9,12 +9,13 @@
 //!
 //! *Invariant:* operations of one bundle stay together and in order. Every bundle gets exactly its own replies, or an
 //! error that says that its outcome is unknown. Commands of an ended epoch are not proposed, nor is a bundle whose
-//! caller is gone before its turn.
+//! caller is gone before its turn, nor anything within a dry run.
 
 mod company;
 mod queue;
 
 use crate::leader::command_size::Weight;
+use crate::leader::dry_run;
 use crate::leader::leader_clock::LeaderClock;
 use company::{Company, Patience, WAIT_MAX};
 use queue::{Bundle, Queue, Room};
@@ -91,6 +92,7 @@ impl Proposer {
     /// Applies operations together and in order, in a command shared with others. If the cluster's version lacks one
     /// of them, rejects all and proposes none, because a member of an older build could not read it.
     pub(crate) async fn ops(&self, ops: Vec<Op>) -> ProposeResult {
+        dry_run::refuse_proposals()?;
         if let Some(replies) = self.version().and_then(|version| too_new(&ops, version)) {
             return Ok(Applied { at: LogPosition::NONE, replies });
         }
@@ -125,6 +127,7 @@ impl Proposer {
     /// The reserved lane: proposes a command of its own without waiting for the queue. For time, sessions and digests,
     /// which must get through when everything else is full. The version gate is as for [`ops`](Self::ops).
     pub(crate) async fn command(&self, body: Body) -> Result<(u64, Vec<Reply>), ProposeError> {
+        dry_run::refuse_proposals()?;
         let version = self.version();
         if let Some(why) = version.and_then(|version| check_body_version(&body, version).err()) {
             return Ok((LogPosition::NONE.index, vec![Reply::Rejected(why)]));

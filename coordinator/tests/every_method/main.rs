@@ -12,7 +12,7 @@ use fixture::Fixture;
 use member::{CallOutcome, Claim, Member, Moment};
 use prost::Message;
 use prost_types::FileDescriptorSet;
-use rollout_proto::{AnswerPosition, ErrorCode, Outcome, RpcError, v1};
+use rollout_proto::{AnswerPosition, DRY_RUNS, ErrorCode, Outcome, RpcError, v1};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use table::{Case, Does, cases};
@@ -198,6 +198,64 @@ async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert_ne!(member.state().await, state, "what is believed changes something");
+}
+
+/// The answer to a dry run of the case.
+async fn dry_run(member: &Member, case: &Case) -> CallOutcome {
+    let now = member.moment().await;
+    let claim = Claim { cluster: &now.cluster, epoch: now.epoch };
+    let request = v1::DryRunRequest { method: path(case), request: case.body.clone() };
+    member.call("/rollout.v1.DryRuns/DryRun", request.encode_to_vec().into(), claim).await
+}
+
+fn has_dry_run(case: &Case) -> bool {
+    DRY_RUNS.contains(&path(case).as_str())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_changes_nothing_and_only_listed_methods_have_one() {
+    let member = Member::leading().await;
+    let fixture = Fixture::make(&member).await;
+    let before = member.moment().await;
+    let state = member.state().await;
+    for case in &cases(&fixture, before.epoch) {
+        let answer = dry_run(&member, case).await;
+        let unknown = matches!(&answer, CallOutcome::Refused(error, _)
+            if error.code == ErrorCode::UnsupportedVersion);
+        assert_eq!(unknown, !has_dry_run(case), "{}: {answer:?}", case.method);
+        let defect = matches!(&answer, CallOutcome::Refused(error, _)
+            if error.code == ErrorCode::Internal || error.outcome != Outcome::NotApplied);
+        assert!(!defect && !matches!(answer, CallOutcome::Silence), "{}: {answer:?}", case.method);
+        assert_eq!(member.moment().await, before, "{}: {answer:?}", case.method);
+    }
+    assert_eq!(member.state().await, state, "not a record of the state is another");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_is_granted_or_refused_as_the_request_is() {
+    let member = Member::leading().await;
+    let fixture = Fixture::make(&member).await;
+    let epoch = member.moment().await.epoch;
+    let (mut granted, mut refused) = (0, 0);
+    for case in cases(&fixture, epoch).iter().filter(|case| case.does != Does::Read) {
+        let dry = dry_run(&member, case).await;
+        let now = member.moment().await;
+        let claim = Claim { cluster: &now.cluster, epoch: now.epoch };
+        let real = member.call(&path(case), case.body.clone(), claim).await;
+        if !has_dry_run(case) {
+            continue;
+        }
+        match (dry, real) {
+            (CallOutcome::Message(_), CallOutcome::Message(_)) => granted += 1,
+            (CallOutcome::Refused(dry, _), CallOutcome::Refused(real, _)) => {
+                assert_eq!((dry.code, dry.message), (real.code, real.message), "{}", case.method);
+                refused += 1;
+            }
+            (dry, real) => panic!("{}: {dry:?}, then {real:?}", case.method),
+        }
+    }
+    assert_eq!(granted + refused, DRY_RUNS.len(), "the table has a case of each");
+    assert!(granted > refused && refused > 0, "{granted} were granted, {refused} refused");
 }
 
 /// The answer that an object is missing has an index, and so has the answer about a ticket that the caller may not

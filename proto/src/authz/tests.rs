@@ -27,10 +27,10 @@ fn peer(identity: Identity) -> PeerInfo {
 #[test]
 fn a_request_without_an_identity_is_refused_and_plaintext_may_do_everything() {
     for Method { path, .. } in METHODS {
-        assert_eq!(decide(path, None).unwrap_err().code(), Code::Unauthenticated);
-        assert!(decide(path, Some(&peer(Identity::insecure()))).is_ok(), "{path}");
+        assert_eq!(authorize(path, None).unwrap_err().code(), Code::Unauthenticated);
+        assert!(authorize(path, Some(&peer(Identity::insecure()))).is_ok(), "{path}");
     }
-    let unknown = decide("/rollout.v1.Runs/Unknown", Some(&peer(Identity::insecure())));
+    let unknown = authorize("/rollout.v1.Runs/Unknown", Some(&peer(Identity::insecure())));
     assert_eq!(unknown.unwrap_err().code(), ErrorCode::UnsupportedVersion.grpc());
 }
 

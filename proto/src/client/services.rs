@@ -50,6 +50,13 @@ pub fn datasets(channel: Channel) -> v1::datasets_client::DatasetsClient<Channel
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
+/// The service that checks requests without executing them.
+pub fn dry_runs(channel: Channel) -> v1::dry_runs_client::DryRunsClient<Channel> {
+    v1::dry_runs_client::DryRunsClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 /// The service for trainers and their shards.
 pub fn shards(channel: Channel) -> v1::shards_client::ShardsClient<Channel> {
     v1::shards_client::ShardsClient::new(channel)

@@ -23,6 +23,8 @@ pub(super) fn cluster(f: &Fixture) -> Vec<Case> {
     };
     let setting = v1::SetSettingRequest { request: f.id(), name: "cordon-after".into(), value: 5 };
     let described = v1::DescribeNamespaceRequest { namespace: default() };
+    let dry_run =
+        v1::DryRunRequest::of(&v1::SetSettingRequest { request: None, ..setting.clone() });
     vec![
         case("Cluster/Status", Does::TellEpoch, &v1::StatusRequest::default()),
         case("Cluster/ListWorkers", Read, &v1::ListWorkersRequest { namespace: default() }),
@@ -35,6 +37,7 @@ pub(super) fn cluster(f: &Fixture) -> Vec<Case> {
         case("Cluster/UpgradeCluster", Read, &v1::UpgradeClusterRequest::default()),
         case("Cluster/ListSettings", Read, &v1::ListSettingsRequest {}),
         case("Cluster/SetSetting", Change, &setting),
+        case("DryRuns/DryRun", Read, &dry_run),
         case("Maintenance/SaveSnapshot", Read, &v1::SaveSnapshotRequest {}),
         case("Maintenance/Diagnose", Read, &v1::DiagnoseRequest {}),
         case("Namespaces/SetQuota", Change, &quota),

@@ -1,0 +1,191 @@
+//! `DryRuns`: whether the leader would grant a request that changes the cluster.
+//!
+//! *Invariant:* nothing is changed. The request goes through the handler of its method, so it is checked and refused
+//! as the request itself, in the same order. Only methods of [`rollout_proto::DRY_RUNS`] are called, whose handlers
+//! change nothing but by one operation of the ledger.
+//!
+//! Deliberately absent: how a handler is stopped (`leader::dry_run`); the check of an operation (the ledger's
+//! `Operation::dry_run`); changes outside of the ledger, such as those of members.
+
+use super::{
+    BarrierService, CertificatesService, CheckpointsService, ClusterService, DatasetsService,
+    ItemsService, NamespacesService, RendezvousService, RunsService, ShardsService, Shared,
+    TokensService,
+};
+use crate::grpc::convert::invalid;
+use crate::grpc::message_weight::{self, Weighing};
+use crate::leader::dry_run::{checking, granted};
+use crate::leader::{full_disk, reject};
+use crate::observe::log_position;
+use rollout_ledger::id::SessionId;
+use rollout_ledger::{OpKind, RequestId};
+use rollout_proto::{DryRunnable, ErrorCode, Outcome, PeerInfo, RpcError, authz, v1};
+use std::sync::Arc;
+use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Request, Response, Status};
+use v1::barrier_server::Barrier as _;
+use v1::certificates_server::Certificates as _;
+use v1::checkpoints_server::Checkpoints as _;
+use v1::cluster_server::Cluster as _;
+use v1::datasets_server::Datasets as _;
+use v1::items_server::Items as _;
+use v1::namespaces_server::Namespaces as _;
+use v1::rendezvous_server::Rendezvous as _;
+use v1::runs_server::Runs as _;
+use v1::shards_server::Shards as _;
+use v1::tokens_server::Tokens as _;
+
+/// The id of a request that is never proposed. No session has this number.
+pub(super) const NO_REQUEST: RequestId = RequestId { session: SessionId(0), seq: 0, ack_upto: 0 };
+
+/// The most memory that a decoded request may take. A retry of 10,000 rows, the most that `rolloutctl` names, takes less
+/// than half of it.
+const REQUEST_WEIGHT_MAX: usize = 512 << 10;
+
+/// The services whose handlers it calls.
+#[derive(Clone)]
+pub(crate) struct DryRunsService {
+    shared: Arc<Shared>,
+    shards: ShardsService,
+    checkpoints: CheckpointsService,
+    rendezvous: RendezvousService,
+    barrier: BarrierService,
+}
+
+impl DryRunsService {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        (shards, checkpoints, rendezvous, barrier): (
+            &ShardsService,
+            &CheckpointsService,
+            &RendezvousService,
+            &BarrierService,
+        ),
+    ) -> Self {
+        Self {
+            shared,
+            shards: shards.clone(),
+            checkpoints: checkpoints.clone(),
+            rendezvous: rendezvous.clone(),
+            barrier: barrier.clone(),
+        }
+    }
+}
+
+/// A request to check, from the caller of the dry run.
+struct Asked {
+    metadata: MetadataMap,
+    /// With the caller's identity.
+    extensions: Extensions,
+    method: String,
+    request: bytes::Bytes,
+}
+
+impl Asked {
+    /// Refuses a request that would take much memory. To the layer that bounds the memory of messages, it is bytes.
+    fn check_weight(&self) -> Result<(), RpcError> {
+        let Some(method) = message_weight::method(&self.method) else { return Ok(()) };
+        match Weighing::new(method, self.request.len()).add(&self.request)? > REQUEST_WEIGHT_MAX {
+            true => {
+                let text = format!(
+                    "the request to check takes more than {REQUEST_WEIGHT_MAX} bytes of memory, the most in a dry run"
+                );
+                Err(RpcError::new(ErrorCode::LimitExceeded, text))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// The request, as its method receives it.
+    fn decoded<T: DryRunnable>(self) -> Result<Request<T>, RpcError> {
+        self.check_weight()?;
+        let request = T::decode(self.request)
+            .map_err(|error| invalid(format!("the request of {}: {error}", self.method)))?;
+        Ok(Request::from_parts(self.metadata, self.extensions, request))
+    }
+}
+
+fn not_checked(what: &str) -> RpcError {
+    let text = format!("this member checks no dry run of {what}");
+    RpcError::new(ErrorCode::UnsupportedVersion, text).with_outcome(Outcome::NotApplied)
+}
+
+/// Runs the handler of the method that the request names.
+macro_rules! handled {
+    ($asked:ident { $($request:ident => $service:expr, $handler:ident;)* }) => {
+        match $asked.method.as_str() {
+            $(<v1::$request as DryRunnable>::METHOD => {
+                let (service, request) = ($service, $asked.decoded::<v1::$request>()?);
+                checking(service.$handler(request)).await
+            })*
+            other => Err(not_checked(other).into()),
+        }
+    };
+}
+
+impl DryRunsService {
+    async fn check(&self, asked: Asked) -> Result<(), Status> {
+        let shared = || self.shared.clone();
+        handled!(asked {
+            AbortCheckpointRequest => &self.checkpoints, abort_checkpoint;
+            BarrierAbortRequest => &self.barrier, abort;
+            ControlRunRequest => RunsService(shared()), control_run;
+            CordonWorkerRequest => ClusterService(shared()), cordon_worker;
+            CreateDatasetRequest => DatasetsService(shared()), create_dataset;
+            CreateTokenRequest => TokensService(shared()), create_token;
+            DeleteDatasetRequest => DatasetsService(shared()), delete_dataset;
+            DeleteJobRequest => &self.shards, delete_job;
+            DeleteRunRequest => RunsService(shared()), delete_run;
+            DrainWorkerRequest => ClusterService(shared()), drain_worker;
+            LabelCheckpointRequest => &self.checkpoints, label_checkpoint;
+            RendezvousCloseRequest => &self.rendezvous, close;
+            RetryItemsRequest => ItemsService(shared()), retry_items;
+            RevokeRequest => CertificatesService(shared()), revoke;
+            RevokeTokenRequest => TokensService(shared()), revoke_token;
+            SetQuotaRequest => NamespacesService(shared()), set_quota;
+            SetSettingRequest => ClusterService(shared()), set_setting;
+            WithdrawRequest => CertificatesService(shared()), withdraw;
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl v1::dry_runs_server::DryRuns for DryRunsService {
+    async fn dry_run(
+        &self,
+        request: Request<v1::DryRunRequest>,
+    ) -> Result<Response<v1::DryRunResponse>, Status> {
+        let (metadata, extensions, v1::DryRunRequest { method, request }) = request.into_parts();
+        if method.is_empty() {
+            return Err(invalid("name the method of the request").into());
+        }
+        // Before the request is decoded.
+        authz::authorize(&method, extensions.get::<PeerInfo>())?;
+        self.check(Asked { metadata, extensions, method, request }).await?;
+        Ok(Response::new(v1::DryRunResponse { header: Some(self.shared.header()) }))
+    }
+}
+
+impl Shared {
+    /// The error with which a handler's dry run ends: the refusal of the operation, or what [`granted`] returns.
+    pub(super) async fn end_of_dry_run(&self, kind: &OpKind) -> RpcError {
+        match self.check_operation(kind).await {
+            Ok(()) => granted(),
+            Err(refusal) => refusal,
+        }
+    }
+
+    async fn check_operation(&self, kind: &OpKind) -> Result<(), RpcError> {
+        // The check is as of everything that was committed before now.
+        self.reading().await?;
+        full_disk::check(&self.node, &self.config.name, [kind])?;
+        let checked = self.node.with_ledger(|ledger| {
+            log_position::as_of(ledger);
+            ledger.dry_run(kind)
+        });
+        match checked.flatten() {
+            Some(checked) => checked.map_err(|why| reject::rejected(&why)),
+            None => Err(not_checked(kind.name())),
+        }
+    }
+}
