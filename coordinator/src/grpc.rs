@@ -263,7 +263,8 @@ impl Shared {
         kind: OpKind,
     ) -> Result<(u64, Reply), RpcError> {
         if is_dry_run() {
-            return Err(self.end_of_dry_run(&kind).await);
+            // On the heap, so that the futures of requests do not grow.
+            return Err(Box::pin(self.end_of_dry_run(&kind)).await);
         }
         audit::requested(request);
         log_position::of_several_looks();

@@ -38,8 +38,8 @@ use v1::tokens_server::Tokens as _;
 /// The id of a request that is never proposed. No session has this number.
 pub(super) const NO_REQUEST: RequestId = RequestId { session: SessionId(0), seq: 0, ack_upto: 0 };
 
-/// The most memory that a decoded request may take. A retry of 10,000 rows, the most that `rolloutctl` names, takes less
-/// than half of it.
+/// The most memory that a decoded request may take. A retry of 10,000 rows, the most that `rolloutctl` names, takes
+/// less than half of it.
 const REQUEST_WEIGHT_MAX: usize = 512 << 10;
 
 /// The services whose handlers it calls.

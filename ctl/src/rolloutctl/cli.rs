@@ -60,7 +60,8 @@ pub(crate) struct Cli {
         value_parser = parse_duration
     )]
     pub(crate) watch: Option<Duration>,
-    /// Print what would change, and change nothing
+    /// Print what would change, have the leader check it, and change nothing. Changes of members, of
+    /// leadership and of local files, and snapshots, are only printed
     #[arg(long, global = true)]
     pub(crate) dry_run: bool,
     /// Repeat the request of an earlier command whose outcome is unknown; it takes effect at most

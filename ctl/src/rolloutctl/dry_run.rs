@@ -1,11 +1,14 @@
-//! `--dry-run`: what a command would change, as far as that can be read beforehand.
+//! `--dry-run`: whether the leader would accept a command, and what the command would change.
 //!
-//! Invariant: it only reads: nothing is proposed or written. If the state read here shows that the cluster would
-//! refuse the command, it is refused here, with the same exit code. Deliberately absent: a promise; state may change
-//! before the command runs, and the cluster decides then.
+//! Invariant: nothing is proposed or written. The leader checks the requests of a [`Checked`] change as it would check
+//! them when they arrive, so the dry run fails with the same error and exit code. For other changes, and with members
+//! of earlier builds, the state read here decides: if it shows that the cluster would refuse the command, it is refused
+//! here, with the same exit code. Deliberately absent: a promise; state may change before the command runs, and the
+//! cluster decides then.
 
 mod certificates;
 mod members;
+mod requests;
 mod runs;
 mod settings;
 mod snapshots;
@@ -13,11 +16,14 @@ mod snapshots;
 mod tests;
 mod training;
 
-use rollout_proto::{Client, services, v1};
+use std::fmt;
+
+use rollout_proto::{Client, ClientError, DryRunnable, ErrorCode, services, v1};
 use serde::Serialize;
 
 use super::Failure;
 use super::barrier::abort::AbortArgs;
+use super::each::each;
 use super::namespace::set_quota::SetQuotaArgs;
 use super::read::read;
 use super::rendezvous::close::CloseArgs;
@@ -27,12 +33,39 @@ use super::worker::drain::DrainArgs;
 use super::worker::uncordon::UncordonArgs;
 use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::output::counted;
-use crate::output::{self, Report};
+use crate::output::{self, Format, Report};
+use crate::say::aside;
 
 /// A change whose plan needs the state of the cluster.
 pub(super) trait Planned {
     /// What it would change.
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan>;
+}
+
+/// A change that the leader checks before its plan is printed.
+pub(super) trait Checked: Planned {
+    /// The requests that it would send, one for each name.
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>>;
+}
+
+/// A request for the leader to check.
+#[derive(Clone)]
+pub(super) struct Asked {
+    /// The object of the request.
+    name: String,
+    request: v1::DryRunRequest,
+}
+
+impl Asked {
+    fn new<T: DryRunnable>(name: &impl fmt::Display, request: &T) -> Self {
+        Self { name: name.to_string(), request: v1::DryRunRequest::of(request) }
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
 }
 
 /// A change whose plan needs only local files.
@@ -41,8 +74,48 @@ pub(super) trait PlannedHere {
     fn plan(self, connect: &ConnectArgs) -> anyhow::Result<Plan>;
 }
 
-/// The dry run of a [`Planned`] change.
-pub(super) fn planned<V: Planned + 'static>(verb: V, globals: &Globals) -> Boxed<'_> {
+/// The dry run of a [`Checked`] change.
+pub(super) fn planned<V: Checked + 'static>(verb: V, globals: &Globals) -> Boxed<'_> {
+    Box::pin(async move {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let requests = verb.requests(&settings.namespace)?;
+        let checked = check(&client, requests, globals.format).await?;
+        let plan = verb.plan(&Reader { client, settings }).await?;
+        output::emit(globals.format, &Plan { checked, ..plan })
+    })
+}
+
+/// Has the leader check the requests. Returns whether it did: a member of an earlier build cannot.
+///
+/// # Errors
+/// The refusal of a request, or the worst of several, which were printed.
+async fn check(client: &Client, requests: Vec<Asked>, format: Format) -> anyhow::Result<bool> {
+    let mut checked = true;
+    each(requests, format, None, async |asked, _| {
+        let answer = read(client, "dry run", &asked.request, |channel, request| async move {
+            services::dry_runs(channel).dry_run(request).await
+        });
+        match answer.await {
+            Ok(_) => Ok(()),
+            Err(ClientError::Rpc(error)) if error.code == ErrorCode::UnsupportedVersion => {
+                checked = false;
+                Ok(())
+            }
+            Err(refused) => Err(refused.into()),
+        }
+    })
+    .await?;
+    if !checked {
+        aside(format_args!(
+            "the leader's build does not check dry runs: this plan shows only what can be read"
+        ));
+    }
+    Ok(checked)
+}
+
+/// The dry run of a [`Planned`] change that the leader does not check.
+pub(super) fn client_plan<V: Planned + 'static>(verb: V, globals: &Globals) -> Boxed<'_> {
     Box::pin(async move {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;
@@ -70,11 +143,13 @@ pub(super) struct Plan {
     would: String,
     /// The present state.
     now: String,
+    /// Whether the leader has checked it, and would accept it now.
+    checked: bool,
 }
 
 impl Plan {
     fn new(would: impl Into<String>, now: impl Into<String>) -> Self {
-        Self { would: would.into(), now: now.into() }
+        Self { would: would.into(), now: now.into(), checked: false }
     }
 
     /// Combines several plans.
@@ -89,7 +164,8 @@ impl Report for Plan {
     const KIND: &'static str = "Plan";
 
     fn table(&self) -> String {
-        format!("would {}\n  now: {}\nnothing was changed\n", self.would, self.now)
+        let checked = if self.checked { "the leader would accept it; " } else { "" };
+        format!("would {}\n  now: {}\n{checked}nothing was changed\n", self.would, self.now)
     }
 }
 

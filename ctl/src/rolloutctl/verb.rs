@@ -47,7 +47,8 @@ pub(crate) enum Kind<V> {
         numbered: bool,
         /// Whether it asks for confirmation, which `--yes` gives.
         confirm: bool,
-        /// What `--dry-run` does: [`dry_run::planned`], [`dry_run::planned_here`], or a function of the verb's file.
+        /// What `--dry-run` does: [`dry_run::planned`], [`dry_run::client_plan`], [`dry_run::planned_here`], or a
+        /// function of the verb's file.
         dry_run: DryRun<V>,
     },
 }

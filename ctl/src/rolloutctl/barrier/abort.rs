@@ -29,6 +29,31 @@ pub(crate) struct AbortArgs {
     reason: String,
 }
 
+impl AbortArgs {
+    /// Refuses one generation for several barriers.
+    pub(in crate::rolloutctl) fn check(&self) -> Result<(), Failure> {
+        match self.generation != 0 && self.barriers.len() > 1 {
+            true => Err(Failure::usage("--generation belongs to one barrier: give one")),
+            false => Ok(()),
+        }
+    }
+
+    /// The request for one barrier, without its number.
+    pub(in crate::rolloutctl) fn request(
+        &self,
+        namespace: &str,
+        barrier: &str,
+    ) -> v1::BarrierAbortRequest {
+        let job = v1::JobName { namespace: namespace.to_owned(), job: self.job.clone() };
+        v1::BarrierAbortRequest {
+            request: None,
+            barrier: Some(v1::BarrierName { job: Some(job), barrier: barrier.to_owned() }),
+            generation: self.generation,
+            reason: self.reason.clone(),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Aborted {
     job: String,
@@ -48,15 +73,9 @@ impl Verb for AbortArgs {
 
     /// Aborts each barrier.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        let AbortArgs { job, barriers, generation, reason } = self;
-        if generation != 0 && barriers.len() > 1 {
-            let text = "--generation belongs to one barrier: give one";
-            return Err(Failure::usage(text).into());
-        }
-        each(barriers, globals.format, globals.again, async |barrier, format| {
-            let aborted = Aborted { job: job.clone(), barrier };
-            abort(&globals.connect, format, aborted, (generation, reason.clone()), globals.again)
-                .await
+        self.check()?;
+        each(self.barriers.clone(), globals.format, globals.again, async |barrier, format| {
+            abort(&globals.connect, format, (&self, barrier), globals.again).await
         })
         .await
     }
@@ -65,25 +84,18 @@ impl Verb for AbortArgs {
 async fn abort(
     connect: &ConnectArgs,
     format: Format,
-    aborted: Aborted,
-    (generation, reason): (u64, String),
+    (args, barrier): (&AbortArgs, String),
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let Aborted { job, barrier } = &aborted;
-    let job = v1::JobName { namespace: settings.namespace, job: job.clone() };
-    let request = |id| v1::BarrierAbortRequest {
-        request: Some(id),
-        barrier: Some(v1::BarrierName { job: Some(job), barrier: barrier.clone() }),
-        generation,
-        reason,
-    };
+    let wanted = args.request(&settings.namespace, &barrier);
+    let request = |id| v1::BarrierAbortRequest { request: Some(id), ..wanted };
     numbered(&client, "abort barrier", again, request, |channel, request| async move {
         services::barrier(channel).abort(request).await
     })
     .await?;
-    output::emit(format, &aborted)
+    output::emit(format, &Aborted { job: args.job.clone(), barrier })
 }
 
 #[cfg(test)]

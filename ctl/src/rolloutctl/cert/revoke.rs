@@ -31,6 +31,19 @@ pub(crate) struct RevokeArgs {
     force: bool,
 }
 
+impl RevokeArgs {
+    /// The request, without its number.
+    pub(in crate::rolloutctl) fn request(&self) -> v1::RevokeRequest {
+        v1::RevokeRequest {
+            request: None,
+            identity: self.identity.clone().unwrap_or_default(),
+            issued_before_s: self.issued_before,
+            reason: self.reason.clone(),
+            force: self.force,
+        }
+    }
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Revoked {
@@ -73,13 +86,7 @@ impl Verb for RevokeArgs {
     /// Revokes them.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let client = globals.connect.settings()?.client(None)?;
-        let request = |id| v1::RevokeRequest {
-            request: Some(id),
-            identity: self.identity.clone().unwrap_or_default(),
-            issued_before_s: self.issued_before,
-            reason: self.reason,
-            force: self.force,
-        };
+        let request = |id| v1::RevokeRequest { request: Some(id), ..self.request() };
         numbered(
             &client,
             "revoke certificates",

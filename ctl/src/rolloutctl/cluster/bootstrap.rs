@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::output::{self, Report};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::client_plan;
 use crate::rolloutctl::member::list;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say::to_stderr;
@@ -99,7 +99,7 @@ pub async fn form(
 }
 
 impl Verb for BootstrapArgs {
-    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: client_plan };
 
     /// Forms the cluster and prints its id.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {

@@ -56,6 +56,36 @@ impl Report for Retried {
     }
 }
 
+impl RetryArgs {
+    /// The named rows, each once.
+    pub(in crate::rolloutctl) fn named(&self) -> Result<v1::Rows, Failure> {
+        if self.rows.len() > ROWS_MAX {
+            let message = format!("over {ROWS_MAX} rows at once; see: rolloutctl run retry --help");
+            return Err(Failure::usage(message));
+        }
+        let mut starts = self.rows.clone();
+        starts.sort_unstable();
+        starts.dedup();
+        let lens = vec![1; starts.len()];
+        Ok(v1::Rows { starts, lens })
+    }
+}
+
+/// The request to retry all failed rows of a run, or those of a list, without its number.
+pub(in crate::rolloutctl) fn request(
+    namespace: &str,
+    run: &str,
+    rows: Option<v1::Rows>,
+) -> v1::RetryItemsRequest {
+    v1::RetryItemsRequest {
+        request: None,
+        namespace: namespace.to_owned(),
+        run: run.to_owned(),
+        all_failed: rows.is_none(),
+        rows,
+    }
+}
+
 /// Retries rows and prints how many: all failed ones, or those of a list.
 pub(in crate::rolloutctl) async fn retry(
     connect: &ConnectArgs,
@@ -66,13 +96,8 @@ pub(in crate::rolloutctl) async fn retry(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let request = |id| v1::RetryItemsRequest {
-        request: Some(id),
-        namespace: settings.namespace.clone(),
-        run: run.clone(),
-        all_failed: rows.is_none(),
-        rows,
-    };
+    let wanted = request(&settings.namespace, &run, rows);
+    let request = |id| v1::RetryItemsRequest { request: Some(id), ..wanted };
     let answer = numbered(&client, "retry items", again, request, |channel, request| async move {
         services::items(channel).retry_items(request).await
     })
@@ -85,15 +110,8 @@ impl Verb for RetryArgs {
     const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
 
     /// Retries the named rows.
-    async fn run(mut self, globals: &Globals) -> anyhow::Result<()> {
-        if self.rows.len() > ROWS_MAX {
-            let message = format!("over {ROWS_MAX} rows at once; see: rolloutctl run retry --help");
-            return Err(Failure::usage(message).into());
-        }
-        self.rows.sort_unstable();
-        self.rows.dedup();
-        let lens = vec![1; self.rows.len()];
-        let rows = v1::Rows { starts: self.rows, lens };
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let rows = self.named()?;
         retry(&globals.connect, globals.format, self.run, Some(rows), globals.again).await
     }
 }

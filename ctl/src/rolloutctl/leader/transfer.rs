@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::completer::{self, Names};
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::client_plan;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::rolloutctl::{Failure, status};
 
@@ -47,7 +47,7 @@ impl Report for Transferred {
 }
 
 impl Verb for TransferArgs {
-    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: client_plan };
 
     /// Transfers leadership, and waits until the successor dispatches.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {

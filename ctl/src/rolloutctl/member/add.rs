@@ -7,7 +7,7 @@ use rollout_proto::{HostPort, services, v1};
 use super::joining::{self, Joined};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::client_plan;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Where a new member is.
@@ -77,7 +77,7 @@ pub(super) async fn add(
 }
 
 impl Verb for AddArgs {
-    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: client_plan };
 
     /// Adds a member.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::completer::{self, Names};
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::client_plan;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which learner.
@@ -30,7 +30,7 @@ impl Report for Promoted {
 }
 
 impl Verb for PromoteArgs {
-    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: client_plan };
 
     /// Promotes it. May be repeated.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::completer::{self, Names};
 use crate::output::{self, Report};
 use crate::rolloutctl::consent;
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::client_plan;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which member.
@@ -31,7 +31,7 @@ impl Report for Removed {
 }
 
 impl Verb for RemoveArgs {
-    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: true, dry_run: planned };
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: true, dry_run: client_plan };
 
     /// Removes it. Refused if the rest would have no majority that answers.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {

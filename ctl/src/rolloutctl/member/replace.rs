@@ -2,7 +2,7 @@
 
 use super::add::{NewMember, add};
 use crate::completer::{self, Names};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::client_plan;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Who replaces whom.
@@ -18,7 +18,7 @@ pub(crate) struct ReplaceArgs {
 }
 
 impl Verb for ReplaceArgs {
-    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: client_plan };
 
     /// Replaces a member.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {

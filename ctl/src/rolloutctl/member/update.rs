@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::completer::{self, Names};
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::client_plan;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// What is new.
@@ -39,7 +39,7 @@ impl Report for Updated {
 }
 
 impl Verb for UpdateArgs {
-    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: client_plan };
 
     /// Records it. May be repeated.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {

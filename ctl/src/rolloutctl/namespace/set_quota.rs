@@ -34,23 +34,30 @@ pub(crate) struct SetQuotaArgs {
     pub(in crate::rolloutctl) create: bool,
 }
 
-impl Verb for SetQuotaArgs {
-    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
-
-    /// Sets the quota of each namespace, and prints the quota that now applies.
-    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+impl SetQuotaArgs {
+    /// The request, without its namespace and its number.
+    pub(in crate::rolloutctl) fn wanted(&self) -> Result<v1::SetQuotaRequest, Failure> {
         let bounds = [self.runs_max.map(u64::from), self.pending_rows_max, self.running_rows_max];
         if bounds.iter().all(Option::is_none) && !self.create {
             let text = "say what to bound: --runs-max, --pending-rows-max or --running-rows-max";
-            return Err(Failure::usage(text).into());
+            return Err(Failure::usage(text));
         }
-        let wanted = v1::SetQuotaRequest {
+        Ok(v1::SetQuotaRequest {
             create: self.create,
             pending_rows_max: self.pending_rows_max,
             running_rows_max: self.running_rows_max,
             runs_max: self.runs_max,
             ..Default::default()
-        };
+        })
+    }
+}
+
+impl Verb for SetQuotaArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Sets the quota of each namespace, and prints the quota that now applies.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let wanted = self.wanted()?;
         each(self.names, globals.format, globals.again, async |namespace, format| {
             set(
                 &globals.connect,

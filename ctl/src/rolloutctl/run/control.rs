@@ -22,6 +22,24 @@ pub(crate) struct ControlArgs {
     reason: String,
 }
 
+impl ControlArgs {
+    /// The request for one run, without its number.
+    pub(in crate::rolloutctl) fn request(
+        &self,
+        namespace: &str,
+        name: &str,
+        action: v1::RunAction,
+    ) -> v1::ControlRunRequest {
+        v1::ControlRunRequest {
+            request: None,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            action: action as i32,
+            reason: self.reason.clone(),
+        }
+    }
+}
+
 #[derive(Serialize)]
 #[serde(transparent)]
 struct Controlled(Run);
@@ -50,9 +68,8 @@ pub(super) async fn control(
     action: v1::RunAction,
 ) -> anyhow::Result<()> {
     let Globals { connect, again, .. } = globals;
-    let ControlArgs { names, reason } = args;
-    each(names, globals.format, *again, async |name, format| {
-        control_one(connect, format, (name, reason.clone()), action, *again).await
+    each(args.names.clone(), globals.format, *again, async |name, format| {
+        control_one(connect, format, (&args, &name), action, *again).await
     })
     .await
 }
@@ -60,19 +77,14 @@ pub(super) async fn control(
 async fn control_one(
     connect: &ConnectArgs,
     format: Format,
-    (name, reason): (String, String),
+    (args, name): (&ControlArgs, &str),
     action: v1::RunAction,
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let request = |id| v1::ControlRunRequest {
-        request: Some(id),
-        namespace: settings.namespace,
-        name,
-        action: action as i32,
-        reason,
-    };
+    let wanted = args.request(&settings.namespace, name, action);
+    let request = |id| v1::ControlRunRequest { request: Some(id), ..wanted };
     let answer = numbered(&client, "control run", again, request, |channel, request| async move {
         services::runs(channel).control_run(request).await
     })

@@ -62,6 +62,11 @@ impl Verb for DeleteArgs {
     }
 }
 
+/// The request for one run, without its number.
+pub(in crate::rolloutctl) fn request(namespace: &str, name: &str) -> v1::DeleteRunRequest {
+    v1::DeleteRunRequest { request: None, namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
 async fn delete(
     connect: &ConnectArgs,
     format: Format,
@@ -73,11 +78,8 @@ async fn delete(
     let what = format!("deleting run {name} with its input and its results");
     consent::ask(&what, &name, yes)?;
     let client = settings.client(None)?;
-    let request = |id| v1::DeleteRunRequest {
-        request: Some(id),
-        namespace: settings.namespace.clone(),
-        name: name.clone(),
-    };
+    let wanted = request(&settings.namespace, &name);
+    let request = |id| v1::DeleteRunRequest { request: Some(id), ..wanted };
     numbered(&client, "delete run", again, request, |channel, request| async move {
         services::runs(channel).delete_run(request).await
     })

@@ -22,7 +22,7 @@ use crate::leader_stream::LeaderStream;
 use crate::output::{self, Format, counted};
 use crate::progress::Progress;
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::client_plan;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say;
 
@@ -50,7 +50,7 @@ pub(crate) struct SaveArgs {
 }
 
 impl Verb for SaveArgs {
-    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: client_plan };
 
     /// Saves a snapshot and shows its description.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {

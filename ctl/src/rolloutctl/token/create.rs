@@ -43,6 +43,29 @@ pub(crate) struct CreateArgs {
     uses: u32,
 }
 
+impl CreateArgs {
+    /// The request, without its number.
+    pub(in crate::rolloutctl) fn request(
+        &self,
+        token: &JoinToken,
+    ) -> Result<v1::CreateTokenRequest, Failure> {
+        if self.role == "client" && self.holder.is_none() {
+            return Err(Failure::usage("a client's token is for one name: say --holder NAME"));
+        }
+        Ok(v1::CreateTokenRequest {
+            request: None,
+            name: self.name.clone(),
+            role: self.role.clone(),
+            holder: self.holder.clone().unwrap_or_default(),
+            namespaces: self.for_namespaces.clone(),
+            labels: self.labels.iter().cloned().collect(),
+            ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX),
+            uses_max: self.uses,
+            secret_hash: token.secret_hash().to_vec().into(),
+        })
+    }
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Created {
@@ -76,24 +99,11 @@ impl Verb for CreateArgs {
 
     /// Creates the token, and prints its text.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        if self.role == "client" && self.holder.is_none() {
-            let text = "a client's token is for one name: say --holder NAME";
-            return Err(Failure::usage(text).into());
-        }
         let drawn = JoinToken::draw(&self.name);
+        let wanted = self.request(&drawn)?;
         let client = globals.connect.settings()?.client(None)?;
         let number = Numbered::new(&client, None).await?;
-        let request = v1::CreateTokenRequest {
-            request: Some(number.id()),
-            name: self.name,
-            role: self.role,
-            holder: self.holder.unwrap_or_default(),
-            namespaces: self.for_namespaces,
-            labels: self.labels.into_iter().collect(),
-            ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX),
-            uses_max: self.uses,
-            secret_hash: drawn.secret_hash().to_vec().into(),
-        };
+        let request = v1::CreateTokenRequest { request: Some(number.id()), ..wanted };
         let answer = client
             .with_leader("create a join token", |channel| {
                 let request = request.clone();

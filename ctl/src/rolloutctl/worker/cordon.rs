@@ -26,6 +26,19 @@ pub(crate) struct CordonArgs {
     reason: String,
 }
 
+impl CordonArgs {
+    /// The request for one worker, without its namespace and its number.
+    pub(in crate::rolloutctl) fn wanted(&self, name: &str) -> v1::CordonWorkerRequest {
+        v1::CordonWorkerRequest {
+            name: name.to_owned(),
+            slot: self.slot,
+            cordoned: true,
+            reason: self.reason.clone(),
+            ..Default::default()
+        }
+    }
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Cordoned {
@@ -55,22 +68,14 @@ impl Report for Cordoned {
 pub(super) async fn cordon(
     connect: &ConnectArgs,
     format: Format,
-    (name, slot): (String, Option<u32>),
-    cordoned: bool,
-    reason: String,
+    wanted: v1::CordonWorkerRequest,
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let namespace = settings.namespace;
-    let request = |id| v1::CordonWorkerRequest {
-        namespace,
-        name: name.clone(),
-        slot,
-        cordoned,
-        reason,
-        request: Some(id),
-    };
+    let (name, slot, cordoned) = (wanted.name.clone(), wanted.slot, wanted.cordoned);
+    let request = |id| v1::CordonWorkerRequest { namespace, request: Some(id), ..wanted };
     let answer =
         numbered(&client, "cordon worker", again, request, |channel, request| async move {
             services::cluster(channel).cordon_worker(request).await
@@ -86,10 +91,8 @@ impl Verb for CordonArgs {
 
     /// Cordons.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        let CordonArgs { names, slot, reason } = self;
-        each(names, globals.format, globals.again, async |name, format| {
-            cordon(&globals.connect, format, (name, slot), true, reason.clone(), globals.again)
-                .await
+        each(self.names.clone(), globals.format, globals.again, async |name, format| {
+            cordon(&globals.connect, format, self.wanted(&name), globals.again).await
         })
         .await
     }

@@ -39,6 +39,19 @@ pub(crate) struct DrainArgs {
     wait: bool,
 }
 
+impl DrainArgs {
+    /// The request for one worker, without its namespace and its number.
+    pub(in crate::rolloutctl) fn wanted(&self, name: &str) -> v1::DrainWorkerRequest {
+        v1::DrainWorkerRequest {
+            name: name.to_owned(),
+            // 0 would mean no deadline.
+            deadline_ms: self.deadline.map_or(0, |time| (time.as_millis() as u64).max(1)),
+            reason: self.reason.clone(),
+            ..Default::default()
+        }
+    }
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Draining {
@@ -99,14 +112,9 @@ async fn drain(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let request = |id| v1::DrainWorkerRequest {
-        request: Some(id),
-        namespace: settings.namespace.clone(),
-        name: name.clone(),
-        // 0 would mean no deadline.
-        deadline_ms: args.deadline.map_or(0, |time| (time.as_millis() as u64).max(1)),
-        reason: args.reason.clone(),
-    };
+    let namespace = settings.namespace.clone();
+    let request =
+        |id| v1::DrainWorkerRequest { request: Some(id), namespace, ..args.wanted(&name) };
     let answer = numbered(&client, "drain worker", again, request, |channel, request| async move {
         services::cluster(channel).drain_worker(request).await
     })

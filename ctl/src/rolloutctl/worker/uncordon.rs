@@ -1,5 +1,7 @@
 //! `rolloutctl worker uncordon NAME`: gives work again to a cordoned worker or slot.
 
+use rollout_proto::v1;
+
 use super::cordon::cordon;
 use crate::completer::{self, Names};
 use crate::rolloutctl::dry_run::planned;
@@ -17,15 +19,20 @@ pub(crate) struct UncordonArgs {
     pub(in crate::rolloutctl) slot: Option<u32>,
 }
 
+impl UncordonArgs {
+    /// The request for one worker, without its namespace and its number.
+    pub(in crate::rolloutctl) fn wanted(&self, name: &str) -> v1::CordonWorkerRequest {
+        v1::CordonWorkerRequest { name: name.to_owned(), slot: self.slot, ..Default::default() }
+    }
+}
+
 impl Verb for UncordonArgs {
     const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
 
     /// Uncordons a worker or slot, whether an operator cordoned it or its engine died too often.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        let UncordonArgs { names, slot } = self;
-        each(names, globals.format, globals.again, async |name, format| {
-            cordon(&globals.connect, format, (name, slot), false, String::new(), globals.again)
-                .await
+        each(self.names.clone(), globals.format, globals.again, async |name, format| {
+            cordon(&globals.connect, format, self.wanted(&name), globals.again).await
         })
         .await
     }
