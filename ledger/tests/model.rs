@@ -3,7 +3,8 @@
 //!
 //! After every command it checks: identical replies, the same state of every row, the same counts; the invariants;
 //! and that a ledger that was loaded from the image stays equal to the one that was not, in chain and digest. At all
-//! times: what was once accepted for a row stays.
+//! times: what was once accepted for a row stays. Before a command, a dry run of its first operation answers as that
+//! operation would, and changes nothing.
 
 #[path = "model/actions.rs"]
 mod actions;
@@ -68,7 +69,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{TestCaseResult, TestRunner};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo};
-use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Reply, digest_records};
+use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Rejection, Reply, digest_records};
 use std::collections::BTreeMap;
 
 struct Pair {
@@ -134,6 +135,7 @@ impl Pair {
         let entry = EntryId { index: self.model.index + 1, term };
         let at = LedgerMs(self.model.clock + after_ms);
         let command = Command { epoch: CoordEpoch(epoch), at, wall_ms: at.0, body };
+        self.check_dry_run(entry, &command)?;
         let bytes = command.encode();
         let replies = self.ledger.apply(entry, &bytes).expect("known");
         let expected = self.model.apply(entry, &command);
@@ -153,6 +155,35 @@ impl Pair {
             *self.events.entry(event).or_default() += 1;
         }
         self.check()
+    }
+
+    /// Compares the dry run of the first operation with its execution by a copy of the ledger.
+    fn check_dry_run(&mut self, entry: EntryId, command: &Command) -> TestCaseResult {
+        let Body::Ops(ops) = &command.body else { return Ok(()) };
+        // A stale command is rejected whole.
+        let Some(op) = ops.first().filter(|_| command.epoch == self.ledger.epoch()) else {
+            return Ok(());
+        };
+        let before = self.ledger.state_digest();
+        let dry = self.ledger.dry_run(&op.kind);
+        prop_assert_eq!(&dry, &self.loaded.dry_run(&op.kind), "a loaded ledger answers otherwise");
+        if !commands::has_dry_run(&op.kind) {
+            let none = matches!(dry, None | Some(Err(Rejection::VersionLow { .. })));
+            prop_assert!(none, "{:?} has a dry run, which DRY_RUNS lacks", &op.kind);
+            return Ok(());
+        }
+        let alone = Command { body: Body::Ops(vec![op.kind.clone().into()]), ..command.clone() };
+        let mut copy = self.ledger.clone();
+        let replies = copy.apply(entry, &alone.encode()).expect("known");
+        let real = match &replies[..] {
+            [Reply::Rejected(why)] => Err(why.clone()),
+            _ => Ok(()),
+        };
+        let event = if real.is_ok() { "dry run granted" } else { "dry run refused" };
+        prop_assert_eq!(dry, Some(real), "a dry run of {:?} answers otherwise", &op.kind);
+        prop_assert_eq!(self.ledger.state_digest(), before, "a dry run changes something");
+        *self.events.entry(event.to_owned()).or_default() += 1;
+        Ok(())
     }
 
     fn check(&mut self) -> TestCaseResult {
@@ -355,6 +386,8 @@ fn random_stories_reach_what_matters() {
         ("member reachable", 5),
         ("member said what is known", 20),
         ("setting changed", 20),
+        ("dry run granted", 500),
+        ("dry run refused", 100),
         ("run forgotten", 1),
         ("RunActive", 20),
         ("rows carried", 50),

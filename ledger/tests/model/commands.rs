@@ -116,6 +116,44 @@ names!(store_op, STORE_OPS, StoreOp, {
     StoreOp::Pop { .. } => "pop",
 });
 
+/// The commands of [`OPS`] that have dry runs: those that administrators' requests cause.
+const DRY_RUNS: &[&str] = &[
+    "pause",
+    "resume",
+    "cancel",
+    "drain",
+    "cordon",
+    "uncordon",
+    "retry all",
+    "retry rows",
+    "delete run",
+    "close rendezvous",
+    "abort barrier",
+    "create dataset",
+    "delete dataset",
+    "delete training",
+    "abort checkpoint",
+    "retain checkpoints",
+    "label checkpoint",
+    "set quota",
+    "create token",
+    "revoke token",
+    "revoke certificates",
+    "withdraw a revocation",
+    "set cordon-after",
+];
+
+/// Whether an operation of this kind has a dry run.
+pub(crate) fn has_dry_run(kind: &OpKind) -> bool {
+    DRY_RUNS.contains(&op(kind))
+}
+
+#[test]
+fn dry_runs_are_of_commands() {
+    let unknown: Vec<_> = DRY_RUNS.iter().filter(|name| !OPS.contains(name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
 /// How often each command was given, and how often it was granted.
 #[derive(Debug, Default)]
 pub(crate) struct Commands(BTreeMap<&'static str, (u64, u64)>);

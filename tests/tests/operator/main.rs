@@ -9,6 +9,7 @@ mod daemons_help;
 mod day_two;
 mod dependency_directions;
 mod dev_command;
+mod dry_runs;
 mod module_cycles;
 mod operator;
 mod operator_each_member;

@@ -12,8 +12,8 @@ use prost_reflect::{
 };
 use rollout_proto::pki::{self, IssueRequest};
 use rollout_proto::{
-    BytesCodec, ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, Outcome, Role, RpcError,
-    Security, TlsFiles, authz, channel, v1,
+    BytesCodec, ChannelOptions, ClientTls, DRY_RUNS, DialMap, Endpoint, ErrorCode, Outcome, Role,
+    RpcError, Security, TlsFiles, authz, channel, v1,
 };
 use rollout_tests::{Fleet, FleetOptions, create_run};
 use std::fmt::Write as _;
@@ -24,6 +24,8 @@ use tonic::{Code, Request, Status};
 
 /// Time limit for a member to accept or refuse a caller.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// The method that checks requests of others.
+const DRY_RUN: &str = "/rollout.v1.DryRuns/DryRun";
 /// The deepest nesting of messages in a test's request.
 const DEPTH_MAX: usize = 5;
 
@@ -343,8 +345,13 @@ async fn a_certificate_for_one_namespace_neither_reads_nor_changes_anything_of_a
             };
             for other in others {
                 let message = filled(&input, &by.filling(other), 0).encode_to_vec();
-                let refused = by.is_refused(&path, message).await?;
+                let refused = by.is_refused(&path, message.clone()).await?;
                 ensure!(refused, "{path} lets {} into namespace {other:?}", by.role);
+                if DRY_RUNS.contains(&path.as_str()) {
+                    let dry = v1::DryRunRequest { method: path.clone(), request: message.into() };
+                    let asked = by.is_refused(DRY_RUN, dry.encode_to_vec()).await?;
+                    ensure!(asked, "a dry run of {path} lets {} into {other:?}", by.role);
+                }
             }
             let message = filled(&input, &by.filling("a"), 0).encode_to_vec();
             // No client may change its own quota.
@@ -440,6 +447,25 @@ async fn events(channel: &Channel) -> Result<Vec<String>> {
         namespaces.extend(batch.events.into_iter().map(|event| event.namespace));
     }
     Ok(namespaces)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_is_refused_to_a_role_that_may_not_call_its_method() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let leader = fleet.leader();
+    let client = dial(&fleet.security("client", "user"), &leader, fleet.client_addr(&leader))?;
+    for path in DRY_RUNS {
+        // Not even a malformed request is looked at.
+        let dry = v1::DryRunRequest { method: (*path).to_owned(), request: vec![255_u8].into() };
+        let Err(status) = call(&client, DRY_RUN, dry.encode_to_vec()).await? else {
+            bail!("{path}: a malformed request is granted");
+        };
+        let allowed = authz::allowed(path).context("a method")?.contains(&Role::Client);
+        let expected =
+            if allowed { ErrorCode::InvalidArgument } else { ErrorCode::PermissionDenied };
+        assert_eq!(RpcError::from_status(&status).code, expected, "{path}: {status}");
+    }
+    fleet.passed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
