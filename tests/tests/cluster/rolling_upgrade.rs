@@ -80,6 +80,15 @@ fn works(fleet: &Fleet, load: &mut Load, stage: &str) -> Result<()> {
     Ok(())
 }
 
+/// A member of a build without dry runs refuses to check one. The command then prints its plan.
+fn plans_at_members_of_the_baseline(fleet: &Fleet) -> Result<()> {
+    let quota = ["namespace", "set-quota", "default", "--runs-max", "7", "--dry-run"];
+    let plan = fleet.ctl_json(&quota)?;
+    ensure!(plan["would"] == "set the quota of namespace default", "{plan}");
+    ensure!(plan["checked"].is_boolean(), "{plan}");
+    Ok(())
+}
+
 /// While a member of the baseline is in the cluster, the version cannot be raised to one that it does not support.
 fn keeps_its_version(fleet: &Fleet, baseline: &Baseline) -> Result<()> {
     let kept = fleet.ctl_json(&["cluster", "upgrade", "--yes"])?;
@@ -135,6 +144,7 @@ fn upgraded_from(baseline: &Baseline) -> Result<()> {
     let mut load = Load::start(&mut fleet)?;
     fleet.use_build("operator", Build::Current);
     works(&fleet, &mut load, "all members are of the baseline")?;
+    plans_at_members_of_the_baseline(&fleet)?;
     for name in ["w1", "w2"] {
         eventually("workers of both builds finish rows", PATIENCE, || {
             fleet.rows_done_by(name).filter(|rows| *rows > 0)

@@ -450,25 +450,6 @@ async fn events(channel: &Channel) -> Result<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_is_refused_to_a_role_that_may_not_call_its_method() -> Result<()> {
-    let fleet = Fleet::start(FleetOptions::default())?;
-    let leader = fleet.leader();
-    let client = dial(&fleet.security("client", "user"), &leader, fleet.client_addr(&leader))?;
-    for path in DRY_RUNS {
-        // Not even a malformed request is looked at.
-        let dry = v1::DryRunRequest { method: (*path).to_owned(), request: vec![255_u8].into() };
-        let Err(status) = call(&client, DRY_RUN, dry.encode_to_vec()).await? else {
-            bail!("{path}: a malformed request is granted");
-        };
-        let allowed = authz::allowed(path).context("a method")?.contains(&Role::Client);
-        let expected =
-            if allowed { ErrorCode::InvalidArgument } else { ErrorCode::PermissionDenied };
-        assert_eq!(RpcError::from_status(&status).code, expected, "{path}: {status}");
-    }
-    fleet.passed()
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_session_serves_only_the_client_that_opened_it() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     issue(&fleet, Role::Client, "thief", &[])?;

@@ -3,5 +3,6 @@
 mod audit;
 mod authorization;
 mod certificates;
+mod dry_runs;
 mod enrolment;
 mod revoked_certificates;
