@@ -307,7 +307,7 @@ async fn serve_clients(
     let checkpoints = v1::checkpoints_server::CheckpointsServer::new(checkpoints);
     let rendezvous = v1::rendezvous_server::RendezvousServer::new(rendezvous);
     let barrier = v1::barrier_server::BarrierServer::new(barrier);
-    let worker = v1::worker_server::WorkerServer::new(WorkerService(shared.clone()));
+    let worker = v1::worker_server::WorkerServer::new(WorkerService::new(shared.clone()));
     let cluster = v1::cluster_server::ClusterServer::new(ClusterService(shared.clone()));
     let members = v1::members_server::MembersServer::new(MembersService(shared.clone()));
     let events = v1::events_server::EventsServer::new(EventsService::new(shared.clone()));

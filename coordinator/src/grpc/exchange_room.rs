@@ -1,18 +1,22 @@
-//! Owns: room for the exchanges in progress of one worker's stream.
+//! Owns: room for the exchanges in progress of one worker, on all of its streams.
 //!
 //! Invariant: an exchange names at most as many rows as a worker with that many slots can report at once, and so do all
-//! exchanges in progress of the stream together. An exchange over the bound is an error, which ends the stream. An
-//! exchange that finds no room waits, and meanwhile the stream is not read.
+//! exchanges in progress of the worker together, however many streams it opens and however often it registers. An
+//! exchange over the bound is an error, which ends the stream. An exchange that finds no room waits, and meanwhile its
+//! stream is not read.
 //! Absent: the memory that a message takes while it arrives (`body_budget`), and pulls that wait for work (`parked`).
 
 use crate::grpc::convert::{self, Checked};
+use parking_lot::Mutex;
 use prost::Message;
 use rollout_ledger::limits;
 use rollout_proto::v1;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Exchanges of one stream in progress: each slot has at most two at a time.
+/// Exchanges of one worker in progress: each slot has at most two at a time, and repeats them on a new stream while the
+/// earlier stream's are still in progress.
 const EXCHANGES_MAX: usize = 256;
 /// Rows in the parts of one exchange, whatever the number of slots, because a worker puts at most 16 parts into a
 /// message. They include parts that an earlier process with more slots left behind.
@@ -57,45 +61,94 @@ fn set_rows(rows: Option<&v1::Rows>) -> u64 {
     rows.count().max(ranges).max(1)
 }
 
-/// The room of one stream.
+/// The namespace and the name of a worker. A certificate names them; sessions are not the key, because a worker that
+/// registers again gets a new one.
+pub(super) type Worker = (String, String);
+
+type Rooms = Arc<Mutex<HashMap<Worker, Weak<ExchangeRoom>>>>;
+
+/// The rooms of all workers that have a stream or an exchange in progress.
+#[derive(Clone, Default)]
+pub(super) struct ExchangeRooms(Rooms);
+
+impl ExchangeRooms {
+    /// The room that all streams of this worker share.
+    pub(super) fn of(&self, worker: Worker) -> Arc<ExchangeRoom> {
+        let mut rooms = self.0.lock();
+        if let Some(room) = rooms.get(&worker).and_then(Weak::upgrade) {
+            return room;
+        }
+        let room = Arc::new(ExchangeRoom {
+            worker: worker.clone(),
+            rooms: self.0.clone(),
+            exchanges: Arc::new(Semaphore::new(EXCHANGES_MAX)),
+            rows: Arc::new(Semaphore::new(0)),
+            rows_all: Mutex::default(),
+        });
+        rooms.insert(worker, Arc::downgrade(&room));
+        room
+    }
+}
+
+/// The room of one worker.
 pub(super) struct ExchangeRoom {
+    worker: Worker,
+    rooms: Rooms,
     exchanges: Arc<Semaphore>,
-    /// The total and the free rows. Known after the first exchange.
-    rows: Option<(u32, Arc<Semaphore>)>,
+    /// The free rows.
+    rows: Arc<Semaphore>,
+    /// The free and the taken rows together: as many as for the most slots that the worker had in an exchange.
+    rows_all: Mutex<u32>,
 }
 
 /// The place of one exchange, released on drop.
 pub(super) struct Place {
     _exchange: OwnedSemaphorePermit,
     _rows: OwnedSemaphorePermit,
+    /// So that the worker's next stream finds this room, even if the stream of this exchange has closed.
+    _room: Arc<ExchangeRoom>,
 }
 
 impl ExchangeRoom {
-    pub(super) fn new() -> Self {
-        Self { exchanges: Arc::new(Semaphore::new(EXCHANGES_MAX)), rows: None }
-    }
-
     /// Waits for a place for an exchange of a worker with this many slots. `None` only if the room was closed, which
     /// never happens.
     ///
     /// # Errors
     /// The exchange names more rows than such a worker can have.
     pub(super) async fn place(
-        &mut self,
+        self: &Arc<Self>,
         exchange: &v1::Exchange,
         slots: usize,
     ) -> Checked<Option<Place>> {
         let rows = rows_named(exchange, slots)?;
         let texts = (exchange.encoded_len() / BYTES_PER_ROW) as u64;
-        let (all, room) = self.rows.get_or_insert_with(|| {
-            let all = u32::try_from(rows_max(slots)).unwrap_or(u32::MAX);
-            (all, Arc::new(Semaphore::new(all as usize)))
-        });
         // An exchange larger than the whole room waits until it is alone.
-        let permits = u32::try_from(rows.saturating_add(texts)).unwrap_or(u32::MAX).min(*all);
+        let all = self.widen(slots);
+        let permits = u32::try_from(rows.saturating_add(texts)).unwrap_or(u32::MAX).min(all);
         let Ok(exchange) = self.exchanges.clone().acquire_owned().await else { return Ok(None) };
-        let rows = room.clone().acquire_many_owned(permits).await;
-        Ok(rows.ok().map(|rows| Place { _exchange: exchange, _rows: rows }))
+        let rows = self.rows.clone().acquire_many_owned(permits).await;
+        let room = self.clone();
+        Ok(rows.ok().map(|rows| Place { _exchange: exchange, _rows: rows, _room: room }))
+    }
+
+    /// Makes the room large enough for a worker with this many slots. Returns how many rows it has.
+    fn widen(&self, slots: usize) -> u32 {
+        let least = u32::try_from(rows_max(slots)).unwrap_or(u32::MAX);
+        let mut all = self.rows_all.lock();
+        let more = least.saturating_sub(*all);
+        self.rows.add_permits(more as usize);
+        *all += more;
+        *all
+    }
+}
+
+impl Drop for ExchangeRoom {
+    fn drop(&mut self) {
+        let mut rooms = self.rooms.lock();
+        // Another stream may have made a new room meanwhile.
+        if rooms.get(&self.worker).is_some_and(|room| room.strong_count() == 0) {
+            rooms.remove(&self.worker);
+        }
     }
 }
 
@@ -112,6 +165,10 @@ mod tests {
 
     fn nacks(nacks: Vec<v1::HeldRows>) -> v1::Exchange {
         v1::Exchange { nacks, ..v1::Exchange::default() }
+    }
+
+    fn worker(name: &str) -> Worker {
+        ("default".to_owned(), name.to_owned())
     }
 
     #[test]
@@ -170,7 +227,7 @@ mod tests {
 
     #[tokio::test]
     async fn exchanges_in_progress_together_name_no_more_rows_than_one_may() {
-        let mut room = ExchangeRoom::new();
+        let room = ExchangeRooms::default().of(worker("w"));
         let half = nacks(vec![set(0, rows_max(1) / 2 - 1)]);
         let first = room.place(&half, 1).await.expect("it may").expect("a place");
         let second = room.place(&half, 1).await.expect("it may").expect("a place");
@@ -189,8 +246,52 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn streams_of_one_worker_share_its_room_and_another_worker_has_its_own() {
+        let rooms = ExchangeRooms::default();
+        let all = nacks(vec![set(0, rows_max(1))]);
+        let (one, two) = (rooms.of(worker("w")), rooms.of(worker("w")));
+        let first = one.place(&all, 1).await.expect("it may").expect("a place");
+        let mut second = pin!(two.place(&all, 1));
+        assert!(poll!(&mut second).is_pending(), "the other stream has taken it");
+        let other = rooms.of(("other".to_owned(), "w".to_owned()));
+        assert!(poll!(pin!(other.place(&all, 1))).is_ready(), "of another namespace");
+        drop(first);
+        assert!(poll!(&mut second).is_ready());
+    }
+
+    #[tokio::test]
+    async fn a_new_stream_finds_the_room_of_exchanges_whose_stream_has_closed() {
+        let rooms = ExchangeRooms::default();
+        let all = nacks(vec![set(0, rows_max(1))]);
+        let closed = rooms.of(worker("w"));
+        let first = closed.place(&all, 1).await.expect("it may").expect("a place");
+        drop(closed);
+        let next = rooms.of(worker("w"));
+        {
+            let mut second = pin!(next.place(&all, 1));
+            assert!(poll!(&mut second).is_pending());
+            drop(first);
+            assert!(poll!(&mut second).is_ready());
+        }
+        drop(next);
+        assert!(rooms.0.lock().is_empty(), "nothing is left of a worker without streams");
+    }
+
+    #[tokio::test]
+    async fn the_room_grows_with_the_slots_of_its_worker() {
+        let room = ExchangeRooms::default().of(worker("w"));
+        let exchange = nacks(vec![set(0, rows_max(1))]);
+        let first = room.place(&exchange, 1).await.expect("it may").expect("a place");
+        let more = nacks(vec![set(0, rows_max(2) - rows_max(1) - 1)]);
+        assert!(poll!(pin!(room.place(&more, 1))).is_pending(), "there is none for one slot");
+        let second = room.place(&more, 2).await.expect("it may").expect("a place");
+        drop((first, second));
+        assert_eq!(room.rows.available_permits() as u64, rows_max(2));
+    }
+
+    #[tokio::test]
     async fn long_texts_of_failures_take_room_too() {
-        let mut room = ExchangeRoom::new();
+        let room = ExchangeRooms::default().of(worker("w"));
         let message = "x".repeat(usize::try_from(rows_max(0)).expect("it fits") * BYTES_PER_ROW);
         let failures = vec![v1::FailedAttempt { message, ..Default::default() }];
         let long = v1::Exchange { failures, ..Default::default() };

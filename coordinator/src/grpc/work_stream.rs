@@ -4,7 +4,7 @@
 //! at the first message after the lease has expired.
 
 use super::Shared;
-use super::exchange_room::{self, ExchangeRoom};
+use super::exchange_room::{self, ExchangeRoom, ExchangeRooms};
 use crate::grpc::convert;
 use crate::grpc::epoch_gate;
 use crate::leader::dispatch;
@@ -37,6 +37,7 @@ pub(super) type Answers =
 pub(super) fn start(
     shared: Arc<Shared>,
     leading: Arc<LeaderState>,
+    rooms: ExchangeRooms,
     identity: Identity,
     inbound: Streaming<v1::WorkerMessage>,
 ) -> Answers {
@@ -46,9 +47,10 @@ pub(super) fn start(
     let welcome = v1::LeaderMessage { header: Some(leading.full_header()), kind: None };
     let _ = out.try_send(Ok(welcome));
     let own = WorkerStream::new(out.clone());
-    let (session, compared) = (None, false);
-    let room = ExchangeRoom::new();
-    let serving = Serving { shared, leading, identity, out, own, session, compared, told, room };
+    let compared = false;
+    let (session, room) = (None, None);
+    let serving =
+        Serving { shared, leading, rooms, identity, out, own, session, room, compared, told };
     tokio::spawn(serving.run(inbound).in_current_span());
     ReceiverStream::new(stream).map_err(Status::from as fn(RpcError) -> Status)
 }
@@ -56,6 +58,7 @@ pub(super) fn start(
 struct Serving {
     shared: Arc<Shared>,
     leading: Arc<LeaderState>,
+    rooms: ExchangeRooms,
     identity: Identity,
     out: Outbox,
     /// The handle through which other tasks reach this stream.
@@ -63,11 +66,12 @@ struct Serving {
     /// The session for which this stream speaks, once the worker has named it, and the process that had registered it
     /// then.
     session: Option<(SessionId, u64)>,
+    /// The room for exchanges of the worker that has the session, shared with its other streams.
+    room: Option<Arc<ExchangeRoom>>,
     /// Whether rows that have ended at the worker were compared with the ledger.
     compared: bool,
     /// The last membership that was sent to it.
     told: u64,
-    room: ExchangeRoom,
 }
 
 /// What the ledger has of a worker when a message arrives.
@@ -158,7 +162,8 @@ impl Serving {
             Some(Up::Heartbeat(heartbeat)) => self.heartbeat(session, heartbeat, &known).await,
             Some(Up::Exchange(exchange)) => {
                 let (leading, out) = (self.leading.clone(), self.out.clone());
-                let place = self.room.place(&exchange, known.slots).await;
+                let room = self.room.clone().ok_or_else(|| session_unknown(session))?;
+                let place = room.place(&exchange, known.slots).await;
                 // Without a session there are no slots, and the bound does not apply.
                 let place = place.map_err(|error| match known.instance {
                     Some(_) => error,
@@ -195,6 +200,11 @@ impl Serving {
         let own = known.map_or(instance, |(_, own)| own);
         check_instance(session, own, registered)?;
         if known.is_none() {
+            let worker = self.shared.node.ledger(|l| {
+                l.worker_name(session).map(|(space, name)| (space.to_owned(), name.to_owned()))
+            });
+            let worker = worker.ok_or_else(|| session_unknown(session))?;
+            self.room = Some(self.rooms.of(worker));
             self.session = Some((session, own));
             self.leading.streams.lock().insert(session, self.own.clone());
         }

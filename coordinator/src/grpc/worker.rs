@@ -1,5 +1,6 @@
 //! `Worker`: registration of workers, and their streams of work.
 
+use super::exchange_room::ExchangeRooms;
 use super::runs::unexpected;
 use super::{Shared, caller, check_namespace, namespace_or_default, work_stream};
 use crate::grpc::convert;
@@ -15,7 +16,13 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status, Streaming};
 
 #[derive(Clone)]
-pub(crate) struct WorkerService(pub(crate) Arc<Shared>);
+pub(crate) struct WorkerService(Arc<Shared>, ExchangeRooms);
+
+impl WorkerService {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self(shared, ExchangeRooms::default())
+    }
+}
 
 /// Adds the refused process to the error about a taken name, so that the operator finds both processes.
 fn also_at(mut error: RpcError, refused: &str) -> RpcError {
@@ -159,7 +166,8 @@ impl v1::worker_server::Worker for WorkerService {
     ) -> Result<Response<Self::WorkStream>, Status> {
         let identity = caller(&request)?;
         let leading = self.0.leading()?;
-        let stream = work_stream::start(self.0.clone(), leading, identity, request.into_inner());
+        let (shared, rooms) = (self.0.clone(), self.1.clone());
+        let stream = work_stream::start(shared, leading, rooms, identity, request.into_inner());
         Ok(Response::new(stream))
     }
 
