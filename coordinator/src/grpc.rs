@@ -15,6 +15,7 @@ mod checkpoint_manifest;
 mod cluster;
 pub(crate) mod convert;
 mod dataset;
+mod decoded_size;
 mod digest_pace;
 mod dry_run;
 mod enrolment;
