@@ -16,8 +16,9 @@ use crate::machine::command::{Body, OpKind};
 /// for its members, and has settings. Below it, `apply` and the image do what builds of version 2 do.
 pub const SCHEDULING_VERSION: u32 = 3;
 
-/// The first and the last cluster version that this build can run.
-pub const SUPPORTED_VERSIONS: (u32, u32) = (1, SCHEDULING_VERSION);
+/// The first and the last cluster version that this build can run. Version 4 only adds kinds of operations: `apply` and
+/// the image are those of version 3.
+pub const SUPPORTED_VERSIONS: (u32, u32) = (1, 4);
 
 /// Defines, from one table, which version introduced each variant of an enum that operations contain, and the list of
 /// all variants for tests. No wildcard covers a variant.

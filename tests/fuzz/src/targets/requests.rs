@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use rollout_coordinator::fuzzing::{KINDS, operations};
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
-use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Reply, SCHEDULING_VERSION};
+use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Reply, SUPPORTED_VERSIONS};
 
 pub(crate) use self::stories::seeds;
 use super::take_sized;
@@ -22,7 +22,7 @@ const EPOCH: u64 = 1;
 static OPEN: LazyLock<Ledger> = LazyLock::new(|| {
     let mut member = Member { ledger: Ledger::new([9; 16]) };
     member.apply(0, Body::OpenEpoch);
-    member.apply(0, Body::SetVersion(SCHEDULING_VERSION));
+    member.apply(0, Body::SetVersion(SUPPORTED_VERSIONS.1));
     member.ledger
 });
 
