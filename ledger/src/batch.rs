@@ -44,6 +44,7 @@ pub(crate) mod seal_run;
 pub(crate) mod second_slot;
 pub(crate) mod segment;
 pub(crate) mod session_leases;
+pub(crate) mod set_deadline;
 pub(crate) mod slot_incidents;
 pub(crate) mod spec;
 pub(crate) mod speculative_attempt;

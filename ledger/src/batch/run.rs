@@ -74,6 +74,7 @@ pub(crate) struct RunHead {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) spec: RunSpec,
+    /// Of the spec as it was submitted.
     pub(crate) spec_digest: [u8; 32],
     pub(crate) state: RunState,
     pub(crate) reason: String,

@@ -1,7 +1,7 @@
 //! What a run asks for, what a slot offers, and when the two fit.
 //!
-//! *Invariant:* a spec never changes after the run was created; two submissions with the same spec digest are the
-//! same run.
+//! *Invariant:* a spec never changes after the run was created, except for its deadline (`set_deadline.rs`); two
+//! submissions with the same spec digest are the same run.
 
 use crate::batch::store_access::StoreAccess;
 use crate::kernel::condition;

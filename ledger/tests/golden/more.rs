@@ -1,4 +1,4 @@
-//! Commands besides those that make the golden records: operations of version 3, and values that the others lack.
+//! Commands besides those that make the golden records: operations since version 3, and values that the others lack.
 //!
 //! *Invariant:* these are encoded and decoded, but not applied, so a new one changes no line of another file. When the
 //! ledger gains a kind of operation, its examples go here, at the end of [`all`].
@@ -45,7 +45,12 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
         ("rendezvous", rendezvous()),
         ("datasets_and_checkpoints", datasets_and_checkpoints()),
         ("cordon_after", op(OpKind::Setting(SettingOp::CordonAfter(5)))),
+        ("set_deadline", set_deadline()),
     ]
+}
+
+fn set_deadline() -> Command {
+    op(OpKind::SetDeadline(op::SetDeadline { run: RunNo(300), deadline_ms: 7_200_000 }))
 }
 
 fn round_store() -> Command {

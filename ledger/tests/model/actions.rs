@@ -52,6 +52,7 @@ pub(crate) enum Act {
     Segments { run: u8, rows: [u8; 2], from: i8 },
     Close { run: u8, wrong: bool },
     Control { run: u8, action: RunAction },
+    SetDeadline { run: u8, deadline_ms: u64 },
     Seal { run: u8, stale: bool },
     Swept { run: u8 },
     Delete { run: u8 },
@@ -143,6 +144,9 @@ impl Act {
                 action,
                 reason: "so".into(),
             }),
+            Act::SetDeadline { run, deadline_ms } => {
+                OpKind::SetDeadline(op::SetDeadline { run: run_no(model, run), deadline_ms })
+            }
             Act::Seal { run, stale } => {
                 let run = run_no(model, run);
                 let sealed = (run.0 as usize).checked_sub(1).and_then(|at| model.runs.get(at));

@@ -48,8 +48,7 @@ impl Model {
         if run.ended() && !finished || run.gone.is_some() {
             return Err(run.over());
         }
-        let deadline = run.created_at + run.spec.deadline_ms;
-        if finished && run.spec.deadline_ms > 0 && deadline <= now {
+        if finished && run.is_overdue(now) {
             return Err(Rejection::DeadlineExceeded);
         }
         let failed = |(number, row): &(u64, &Row)| {

@@ -104,6 +104,7 @@ names!(op, OPS, OpKind, {
     OpKind::Member(MemberOp::Reachable { .. }) => "member reachable",
     OpKind::Member(MemberOp::Removed { .. }) => "member removed",
     OpKind::Setting(SettingOp::CordonAfter(_)) => "set cordon-after",
+    OpKind::SetDeadline(_) => "set deadline",
 });
 
 names!(store_op, STORE_OPS, StoreOp, {
@@ -126,6 +127,7 @@ const DRY_RUNS: &[&str] = &[
     "uncordon",
     "retry all",
     "retry rows",
+    "set deadline",
     "delete run",
     "close rendezvous",
     "abort barrier",

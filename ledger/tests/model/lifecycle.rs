@@ -36,6 +36,7 @@ impl Model {
         self.runs.push(Run {
             namespace,
             name,
+            deadline_ms: spec.deadline_ms,
             spec,
             folder,
             swept: false,
@@ -186,6 +187,25 @@ impl Model {
                 RunState::Cancelled
             }
         };
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn set_deadline(&mut self, no: RunNo, deadline_ms: u64) -> Outcome {
+        if self.version < 4 {
+            return Err(Rejection::VersionLow { needs: 4, version: self.version });
+        }
+        let now = self.clock;
+        let run = self.run_of(no)?;
+        if run.ended() {
+            return Err(run.over());
+        }
+        let age_ms = now - run.created_at;
+        if deadline_ms > 0 && run.created_at + deadline_ms <= now {
+            return Err(Rejection::Invalid(format!(
+                "a deadline of {deadline_ms} ms has passed: the run was created {age_ms} ms ago"
+            )));
+        }
+        run.deadline_ms = deadline_ms;
         Ok(Reply::Ok)
     }
 }

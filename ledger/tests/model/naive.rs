@@ -295,14 +295,16 @@ impl Model {
             OpKind::Revocation(op) => self.revocation(op),
             OpKind::Member(op) => self.member(op),
             OpKind::Setting(SettingOp::CordonAfter(value)) => self.set_cordon_after(value),
+            OpKind::SetDeadline(op::SetDeadline { run, deadline_ms }) => {
+                self.set_deadline(run, deadline_ms)
+            }
         }
     }
 
     fn tick(&mut self) {
         let now = self.clock;
         for run in &mut self.runs {
-            let deadline = run.created_at + run.spec.deadline_ms;
-            if run.spec.deadline_ms > 0 && deadline <= now && !run.ended() {
+            if run.is_overdue(now) && !run.ended() {
                 run.end_early(RunState::DeadlineExceeded);
                 self.events.push("run's deadline passed".into());
             }

@@ -13,6 +13,8 @@ pub(crate) struct Run {
     pub(crate) spec: RunSpec,
     pub(crate) state: RunState,
     pub(crate) created_at: u64,
+    /// Counted from its creation, 0 for none. The spec keeps the one that was submitted.
+    pub(crate) deadline_ms: u64,
     pub(crate) webhook: WebhookState,
     pub(crate) resumed_index: u64,
     pub(crate) closed: bool,
@@ -67,6 +69,11 @@ impl Run {
 
     pub(crate) fn ended(&self) -> bool {
         !matches!(self.state, RunState::Running | RunState::Paused)
+    }
+
+    /// Whether its deadline has passed.
+    pub(crate) fn is_overdue(&self, now: u64) -> bool {
+        self.deadline_ms > 0 && self.created_at + self.deadline_ms <= now
     }
 
     pub(crate) fn digest(&self) -> [u8; 32] {

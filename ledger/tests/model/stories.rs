@@ -25,7 +25,11 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
     let story = prop_oneof![2 => story, 1 => training_story()];
     let tokens = prop_oneof![2 => Just(Vec::new()), 2 => token_story(), 1 => revocation_story()];
     // In half of them shares are fair from the beginning; in others they may become so on the way.
-    let version = prop_oneof![Just(Vec::new()), Just(vec![Step::Version(3)])];
+    let version = prop_oneof![
+        2 => Just(Vec::new()),
+        1 => Just(vec![Step::Version(3)]),
+        1 => Just(vec![Step::Version(4)]),
+    ];
     let members = prop_oneof![4 => Just(Vec::new()), 1 => member_story()];
     (version, story, tokens, members).prop_map(|(version, story, tokens, members)| {
         version.into_iter().chain(story).chain(tokens).chain(members).collect()
@@ -134,7 +138,7 @@ fn story_of(deadly: bool) -> impl Strategy<Value = Vec<Step>> {
         1 => act().prop_map(Step::Stale),
         1 => Just(Step::Reload),
         1 => any::<bool>().prop_map(|stale| Step::Digest { stale }),
-        1 => (0..4u32).prop_map(Step::Version),
+        1 => (0..5u32).prop_map(Step::Version),
     ];
     prop::collection::vec(step, 1..120)
 }
@@ -159,12 +163,14 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
         6 => Just(RunAction::Pause), 12 => Just(RunAction::Resume), 1 => Just(RunAction::Cancel)
     ];
     let by = || prop::option::weighted(0.15, 0..6u8);
+    let deadline = prop_oneof![2 => Just(0), 1 => 1..20_000u64, 2 => 20_000..90_000u64];
     prop_oneof![
         2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, other)| Act::Create { run, other }),
         8 => (run(), [0..9u8, 0..90u8], -4..2i8)
             .prop_map(|(run, rows, from)| Act::Segments { run, rows, from }),
         2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, wrong)| Act::Close { run, wrong }),
         2 => (run(), action).prop_map(|(run, action)| Act::Control { run, action }),
+        1 => (run(), deadline).prop_map(|(run, deadline_ms)| Act::SetDeadline { run, deadline_ms }),
         2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, stale)| Act::Seal { run, stale }),
         3 => run().prop_map(|run| Act::Swept { run }),
         3 => (run(), any::<bool>()).prop_map(|(run, forget)| match forget {

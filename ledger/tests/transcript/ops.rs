@@ -97,6 +97,11 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         "pause" => control(world, args, RunAction::Pause)?,
         "resume" => control(world, args, RunAction::Resume)?,
         "cancel" => control(world, args, RunAction::Cancel)?,
+        // Example: set-deadline run=chat deadline=60000, from its creation; 0 for none
+        "set-deadline" => OpKind::SetDeadline(op::SetDeadline {
+            run: run(world, &args.text("run")?)?,
+            deadline_ms: args.number("deadline", 0)?,
+        }),
         // Example: seal run=chat at=7, with a manifest as of its end at 7; without `at`: as of now
         "seal" => seal(world, args)?,
         "swept" => OpKind::Swept(op::Swept { run: run(world, &args.text("run")?)? }),

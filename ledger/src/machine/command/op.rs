@@ -15,6 +15,7 @@ pub use crate::batch::nack::Nack;
 pub use crate::batch::result_reuse::ReuseResults;
 pub use crate::batch::retry::RetryRows;
 pub use crate::batch::seal_run::Seal;
+pub use crate::batch::set_deadline::SetDeadline;
 pub use crate::batch::speculative_attempt::ClaimSpeculatively;
 pub use crate::batch::steal::Steal;
 pub use crate::batch::sweep_run::Swept;

@@ -195,4 +195,6 @@ operations! {
     44 RoundStore(op::UseRoundStore),
     /// An operator changes a setting of the cluster.
     45 Setting(SettingOp),
+    /// Changes the deadline of a run that has not ended.
+    46 SetDeadline(op::SetDeadline),
 }
