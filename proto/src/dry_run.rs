@@ -41,6 +41,7 @@ dry_runnable! {
     "Rendezvous/Close"(RendezvousCloseRequest),
     "Runs/ControlRun"(ControlRunRequest),
     "Runs/DeleteRun"(DeleteRunRequest),
+    "Runs/SetDeadline"(SetDeadlineRequest),
     "Shards/DeleteJob"(DeleteJobRequest),
     "Tokens/CreateToken"(CreateTokenRequest),
     "Tokens/RevokeToken"(RevokeTokenRequest),

@@ -142,6 +142,7 @@ impl DryRunsService {
             RetryItemsRequest => ItemsService(shared()), retry_items;
             RevokeRequest => CertificatesService(shared()), revoke;
             RevokeTokenRequest => TokensService(shared()), revoke_token;
+            SetDeadlineRequest => RunsService(shared()), set_deadline;
             SetQuotaRequest => NamespacesService(shared()), set_quota;
             SetSettingRequest => ClusterService(shared()), set_setting;
             WithdrawRequest => CertificatesService(shared()), withdraw;

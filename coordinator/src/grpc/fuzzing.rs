@@ -24,7 +24,7 @@ use crate::leader::dispatch;
 use v1::worker_message::Kind as Up;
 
 /// The number of kinds of messages.
-pub const KINDS: u8 = 42;
+pub const KINDS: u8 = 43;
 
 fn read<M: Message + Default>(bytes: &[u8]) -> Checked<M> {
     M::decode(bytes).map_err(|error| invalid(error.to_string()))
@@ -53,6 +53,7 @@ pub(crate) fn operations(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec
         kind @ 12..18 => of_operators(kind, bytes),
         kind @ 18..27 => of_jobs(kind, bytes),
         41 => of_settings(bytes),
+        42 => set_deadline(ledger, &read(bytes)?),
         kind => of_training(ledger, kind, bytes),
     }
 }
@@ -123,6 +124,12 @@ fn of_runs(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
             one(r.request.as_ref(), OpKind::RetryRows(op::RetryRows { run, rows }))
         }
     }
+}
+
+fn set_deadline(ledger: &Ledger, r: &v1::SetDeadlineRequest) -> Checked<Vec<Op>> {
+    let run = run_of(ledger, &r.namespace, &r.name)?;
+    let set = op::SetDeadline { run, deadline_ms: r.deadline_ms };
+    one(r.request.as_ref(), OpKind::SetDeadline(set))
 }
 
 fn add_segments(ledger: &Ledger, r: &v1::AddSegmentsRequest) -> Checked<Vec<Op>> {

@@ -208,6 +208,20 @@ impl v1::runs_server::Runs for RunsService {
         Ok(Response::new(v1::ControlRunResponse { header: Some(self.0.header()), run }))
     }
 
+    async fn set_deadline(
+        &self,
+        request: Request<v1::SetDeadlineRequest>,
+    ) -> Result<Response<v1::SetDeadlineResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        self.0.reading().await?;
+        let run = self.0.find_run(&identity, &r.namespace, &r.name)?;
+        let id = self.0.request_in(&identity, r.request.as_ref())?;
+        let set = op::SetDeadline { run, deadline_ms: r.deadline_ms };
+        self.0.apply(Some(id), OpKind::SetDeadline(set)).await?;
+        Ok(Response::new(v1::SetDeadlineResponse { header: Some(self.0.header()) }))
+    }
+
     async fn list_runs(
         &self,
         request: Request<v1::ListRunsRequest>,

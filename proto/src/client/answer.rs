@@ -45,7 +45,7 @@ with_header! {
     ListNamespacesResponse, DescribeNamespaceResponse, SetQuotaResponse,
     CreateTokenResponse, ListTokensResponse, RevokeTokenResponse, RenewResponse,
     RevokeResponse, WithdrawResponse, ListRevocationsResponse,
-    ListSettingsResponse, SetSettingResponse, DryRunResponse,
+    ListSettingsResponse, SetSettingResponse, SetDeadlineResponse, DryRunResponse,
 }
 
 impl HasHeader for v1::CountersResponse {

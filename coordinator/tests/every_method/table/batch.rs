@@ -53,6 +53,16 @@ pub(super) fn runs(f: &Fixture) -> Vec<Case> {
                 reason: "forged".into(),
             },
         ),
+        case(
+            "Runs/SetDeadline",
+            Change,
+            &v1::SetDeadlineRequest {
+                request: id(),
+                namespace: default(),
+                name: name(),
+                deadline_ms: 3_600_000,
+            },
+        ),
         case("Runs/ListRuns", Read, &v1::ListRunsRequest { namespace: default() }),
         case(
             "Runs/DescribeRun",

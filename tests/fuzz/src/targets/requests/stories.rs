@@ -182,6 +182,10 @@ fn operators() -> Story {
         ..Default::default()
     };
     story.say(13, &token);
+    let (name, request) = ("r".to_owned(), story.id());
+    let set =
+        v1::SetDeadlineRequest { name, request, deadline_ms: 86_400_000, ..Default::default() };
+    story.say(42, &set);
     let action = v1::RunAction::Cancel.into();
     let (name, request) = ("r".to_owned(), story.id());
     story.say(4, &v1::ControlRunRequest { name, request, action, ..Default::default() });
