@@ -215,6 +215,7 @@ mod tests {
     fn a_verb_that_takes_a_name_takes_several_and_none_is_refused() {
         for (verb, names) in [
             ("run retry --failed", "a b"),
+            ("run set-deadline --none", "a b"),
             ("job delete", "a b"),
             ("dataset delete", "a b"),
             ("token revoke", "a b"),

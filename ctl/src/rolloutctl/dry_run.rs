@@ -57,7 +57,10 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    fn new<T: DryRunnable>(name: &impl fmt::Display, request: &T) -> Self {
+    pub(in crate::rolloutctl) fn new<T: DryRunnable>(
+        name: &impl fmt::Display,
+        request: &T,
+    ) -> Self {
         Self { name: name.to_string(), request: v1::DryRunRequest::of(request) }
     }
 }

@@ -81,9 +81,10 @@ pub(super) mod tests {
     }
 
     /// Lines of verbs that need more than a few words.
-    const LINES: [&str; 18] = [
+    const LINES: [&str; 19] = [
         "shard describe job --dataset data",
         "run retry eval --failed",
+        "run set-deadline eval --none",
         "namespace set-quota team-a --runs-max 3",
         "dataset create data --uri s3://b/{shard} --samples 10",
         "checkpoint prune job --keep-last 3",

@@ -10,6 +10,7 @@ pub(super) mod list;
 pub(super) mod pause;
 pub(super) mod resume;
 pub(super) mod retry;
+pub(super) mod set_deadline;
 pub(super) mod summary;
 pub(super) mod watch;
 

@@ -7,15 +7,18 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 const DEADLINE: Duration = Duration::from_secs(12);
 
+/// A worker that runs 4 rows in 0.3 s: for 12,000 rows it would take a quarter of an hour.
+fn slow() -> WorkerOptions {
+    let engine =
+        "kind = \"mock\"\nslots = 1\nconcurrency = 4\nlatency_ms_min = 300\nlatency_ms_max = 300\n";
+    WorkerOptions { engine: engine.into(), ..WorkerOptions::default() }
+}
+
 #[test]
 fn a_deadline_survives_the_leader_and_what_is_done_is_kept() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
-    let engine =
-        "kind = \"mock\"\nslots = 1\nconcurrency = 4\nlatency_ms_min = 300\nlatency_ms_max = 300\n";
-    let slow = WorkerOptions { engine: engine.into(), ..WorkerOptions::default() };
-    fleet.start_worker("w1", &slow)?;
+    fleet.start_worker("w1", &slow())?;
     let begun = Instant::now();
-    // At 4 rows in 0.3 s it would take a quarter of an hour.
     let mut batch = Batch::submit(&fleet, "eval", 12_000, "[run]\ndeadline_s = 12\n")?;
     batch.until(&fleet, "rows are done", |c| c.done > 4);
     // A reader that follows the results learns that no more will come.
@@ -53,6 +56,38 @@ fn a_deadline_survives_the_leader_and_what_is_done_is_kept() -> Result<()> {
     let kept = now["run"]["counts"]["done"].as_str();
     ensure!(kept == Some(done.to_string().as_str()), "a late row was taken: {now}");
     fleet.start_member(&old)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_run_ends_at_the_deadline_that_was_set_last() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &slow())?;
+    let begun = Instant::now();
+    let mut batch = Batch::submit(&fleet, "eval", 12_000, "[run]\ndeadline_s = 3600\n")?;
+    batch.until(&fleet, "rows are done", |c| c.done > 4);
+    let set = |args: &[&str]| fleet.ctl(&[&["run", "set-deadline", "eval"][..], args].concat());
+    let past = set(&["--deadline", "1ms"])?;
+    let said = String::from_utf8_lossy(&past.stderr);
+    ensure!(!past.status.success() && said.contains("has passed"), "{past:?}");
+    let removed = set(&["--none"])?;
+    ensure!(removed.status.success(), "{removed:?}");
+    let described = fleet.ctl_json(&["run", "describe", "eval"])?;
+    ensure!(described["spec"]["deadlineSeconds"] == 0.0, "{described}");
+    // The run is younger than the test.
+    let deadline = begun.elapsed() + Duration::from_secs(5);
+    let moved = set(&["--deadline", &format!("{}ms", deadline.as_millis())])?;
+    ensure!(moved.status.success(), "{moved:?}");
+    eventually("the run has ended", PATIENCE, || {
+        let run = fleet.ctl_json(&["--timeout", "5s", "run", "describe", "eval"]).ok()?;
+        (run["run"]["state"] == "deadline exceeded").then_some(())
+    });
+    ensure!(begun.elapsed() >= deadline, "it ended after {:?}", begun.elapsed());
+    let status = batch.process().wait(PATIENCE)?;
+    ensure!(status.code() == Some(5), "{status:?}");
+    let late = set(&["--none"])?;
+    ensure!(late.status.code() == Some(5), "{late:?}");
     fleet.verify()?;
     fleet.passed()
 }

@@ -33,6 +33,7 @@ use crate::rolloutctl::run::list::ListArgs as RunListArgs;
 use crate::rolloutctl::run::pause::PauseArgs;
 use crate::rolloutctl::run::resume::ResumeArgs;
 use crate::rolloutctl::run::retry::RetryArgs;
+use crate::rolloutctl::run::set_deadline::SetDeadlineArgs;
 use crate::rolloutctl::run::watch::WatchArgs;
 use crate::rolloutctl::shard::describe::DescribeArgs as ShardDescribeArgs;
 use crate::rolloutctl::shard::list::ListArgs as ShardListArgs;
@@ -60,6 +61,8 @@ branch! {
         Resume(ResumeArgs),
         /// Retry all failed rows of a run
         Retry(RetryArgs),
+        /// Set or remove the deadline of a run that has not ended
+        SetDeadline(SetDeadlineArgs),
         /// Delete an ended run with its input, results and record
         Delete(DeleteArgs),
     }

@@ -1,7 +1,8 @@
 //! Plans of changes to runs.
 //!
 //! Invariant: a change that is invalid for a run that has ended, or whose rows have left the ledger, is refused here
-//! too, with exit code 5. Deliberately absent: quotas and deadlines that a retry may exceed; the cluster knows those.
+//! too, with exit code 5. Deliberately absent: quotas and deadlines that a retry may exceed, and whether a
+//! new deadline has passed; the cluster knows those.
 
 use rollout_proto::{ClientError, services, v1};
 
@@ -15,13 +16,14 @@ use crate::rolloutctl::run::delete::DeleteArgs;
 use crate::rolloutctl::run::pause::PauseArgs;
 use crate::rolloutctl::run::resume::ResumeArgs;
 use crate::rolloutctl::run::retry::RetryArgs as RunRetryArgs;
+use crate::rolloutctl::run::set_deadline::SetDeadlineArgs;
 use crate::rolloutctl::run::summary::Run;
 
 /// A change of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     Cancel,
-    /// Pausing or resuming it.
+    /// Pausing or resuming it, or setting its deadline.
     Hold,
     /// Retrying failed rows.
     Retry,
@@ -76,6 +78,14 @@ impl Planned for RunRetryArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
         let would = |name: &str| format!("try all failed rows of run {name} again");
         reader.runs(&self.names, Change::Retry, would).await
+    }
+}
+
+impl Planned for SetDeadlineArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let verb = if self.deadline.is_some() { "set" } else { "remove" };
+        let would = |name: &str| format!("{verb} the deadline of run {name}");
+        reader.runs(&self.names, Change::Hold, would).await
     }
 }
 
