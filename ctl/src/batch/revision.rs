@@ -133,10 +133,10 @@ pub fn store_of(
 }
 
 /// Whether two specs belong to the same run, in a cluster with the store `cluster`, which a spec need not name. The
-/// input's file names do not count.
+/// input's file names do not count, and neither does the deadline, which may be changed while the run is open.
 pub fn same_spec(a: &v1::RunSpec, b: &v1::RunSpec, cluster: &str) -> bool {
     let plain = |spec: &v1::RunSpec| {
-        let mut spec = v1::RunSpec { input_name: String::new(), ..spec.clone() };
+        let mut spec = v1::RunSpec { input_name: String::new(), deadline_ms: 0, ..spec.clone() };
         if same_store(&spec.store_url, cluster) {
             spec.store_url.clear();
         }
@@ -209,6 +209,12 @@ mod tests {
         }
         assert!(same("s3://more", "s3://more"));
         assert!(!same_spec(&of("", 1), &of("", 2), "s3://own/a"));
+    }
+
+    #[test]
+    fn a_run_whose_deadline_was_changed_is_the_same_run() {
+        let ends_after = |deadline_ms| v1::RunSpec { deadline_ms, ..v1::RunSpec::default() };
+        assert!(same_spec(&ends_after(0), &ends_after(3_600_000), "s3://own/a"));
     }
 
     #[test]

@@ -91,7 +91,14 @@ impl Batch<'_> {
         if scan.error_count > 0 {
             return Ok(None);
         }
-        match revision::compare(&run, &have, &ours) {
+        let choice = revision::compare(&run, &have, &ours);
+        if choice.is_some() && spec.deadline_ms != self.spec.deadline_ms {
+            self.progress.note(&format!(
+                "run {} keeps its deadline; `rolloutctl run set-deadline` changes it",
+                run.name
+            ));
+        }
+        match choice {
             None if !run.input_closed && !self.args.replace => {
                 Err(BatchError::OpenWithOthers { namespace: run.namespace, name: run.name })
             }
