@@ -115,7 +115,7 @@ pub(super) struct BatchArgs {
     /// Submit and return; `--resume` waits and writes the output
     #[arg(long, conflicts_with = "dry_run")]
     pub(super) detach: bool,
-    /// Format of the outcome
+    /// Format of the printed report; the batch file's `[output] format` is that of the files
     #[arg(
         short = 'o',
         long = "report",
@@ -204,7 +204,7 @@ pub(super) struct ExportArgs {
     /// The run's name
     #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
     pub(super) run: String,
-    /// The directory of the files
+    /// Directory to write the files into
     #[arg(long, value_name = "DIR", value_parser = local_dir)]
     pub(super) output: PathBuf,
     /// The format of the files [default: openai-batch for a run of that input, else jsonl]
@@ -220,7 +220,7 @@ pub(super) struct ExportArgs {
     /// names of this output, keep the rest
     #[arg(long)]
     pub(super) overwrite: bool,
-    /// Format of the outcome
+    /// Format of the printed report; `--format` is that of the files
     #[arg(
         short = 'o',
         long = "report",
@@ -245,7 +245,7 @@ pub(super) struct VerifyArgs {
     /// Format of these files [default: determined from manifest.json or the file names]
     #[arg(long, value_enum, value_name = "FORMAT", requires = "output")]
     pub(super) format: Option<OutputFormat>,
-    /// Format of the outcome
+    /// Format of the printed report; `--format` is that of the compared files
     #[arg(
         short = 'o',
         long = "report",

@@ -45,7 +45,7 @@ pub(crate) struct Cli {
     /// Where the cluster is.
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// Output format
+    /// Format of the printed results
     #[arg(short, long, value_enum, default_value_t, global = true, value_name = "FORMAT")]
     pub(crate) output: Format,
     /// Repeat the command at this interval until Ctrl-C [default: 2s]
