@@ -139,7 +139,7 @@ impl v1::runs_server::Runs for RunsService {
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         if r.carried.len() > REUSED_PARTS_MAX {
             return Err(
-                convert::invalid(format!("more than {REUSED_PARTS_MAX} carried parts")).into()
+                convert::invalid(format!("more than {REUSED_PARTS_MAX} parts of results")).into()
             );
         }
         for segment in &r.segments {

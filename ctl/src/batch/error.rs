@@ -79,7 +79,7 @@ pub enum BatchError {
     /// The command needs a revision while an earlier one runs.
     #[error(
         "run {name:?} is still running with another input, model, sampling or limits ({done} of {} decided); wait \
-         for its end, or add --replace, which cancels it and carries over its finished rows",
+         for its end, or add --replace, which cancels it and reuses the results of its finished rows",
         counted(*rows, "row")
     )]
     Revised {

@@ -137,7 +137,7 @@ mod tests {
         let found = latest(runs, "m");
         let names: Vec<_> = found.iter().map(|(name, ..)| name.as_str()).collect();
         assert_eq!(names, ["late", "early"]);
-        // 100 of its own rows in 100 s; carried rows took no time.
+        // 100 of its own rows in 100 s; rows with a reused result took no time.
         assert_eq!(found[0].2.estimate(200, 2000), Duration::from_secs(200));
         assert!(latest(Vec::new(), "m").is_empty());
     }

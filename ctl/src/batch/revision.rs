@@ -5,7 +5,7 @@
 //! change: another input or spec is the next revision.
 //! Invariant: the same input and spec are the same run unless it was cancelled. No revision begins while another is
 //! running.
-//! Absent: results carried from one to the next (`result_reuse`).
+//! Absent: reuse of results (`result_reuse`).
 
 use futures::StreamExt;
 use rollout_proto::{Client, v1};

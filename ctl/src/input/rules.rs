@@ -1,6 +1,6 @@
 //! Owns: how the rows of one run are read, and how their IDs are computed.
 //!
-//! Invariant: it depends on the run's spec alone, so every client that adds, checks or carries rows reads them alike.
+//! Invariant: it depends on the run's spec alone, so every client that adds, checks or reuses rows reads them alike.
 //! Absent: files.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Owns: the finished rows of one earlier revision.
 //!
 //! Invariant: a row counts as finished if the ledger names its result and no failure; segments have the digests that
-//! the ledger keeps. A lost segment carries nothing.
+//! the ledger keeps. No result of a lost segment is reused.
 //! Absent: the results' bytes.
 
 use std::collections::HashMap;

@@ -95,8 +95,8 @@ pub(super) struct BatchArgs {
         add = completer::of(Names::Runs)
     )]
     pub(super) resume: Option<String>,
-    /// If an earlier revision of the run is still running, cancel it and carry over its finished
-    /// rows
+    /// If an earlier revision of the run is still running, cancel it and reuse the results of its
+    /// finished rows
     #[arg(long, conflicts_with_all = ["dry_run", "resume"])]
     pub(super) replace: bool,
     /// Write into a directory with another run's output or other files: replace files with the

@@ -148,7 +148,7 @@ pub(super) fn submitted(name: &str, submitted: &Submitted) -> String {
     let mut text = format!("run {name} {verb}: {}", output::counted(total, "row"));
     let reused = &submitted.reused;
     if reused.rows > 0 {
-        text += &format!(", {} of {rows} carried over", HumanCount(reused.rows));
+        text += &format!(", {} of {rows} with a reused result", HumanCount(reused.rows));
     }
     if reused.left > 0 {
         text += &format!(

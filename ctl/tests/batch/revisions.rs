@@ -1,4 +1,4 @@
-//! Edited inputs: when they become a revision, and which results are carried over.
+//! Edited inputs: when they become a revision, and which results are reused.
 
 use super::cluster::{Conduct, TestCluster};
 use super::command::{Ended, Job, interrupt};
@@ -8,7 +8,7 @@ fn input(rows: &[&str]) -> String {
 }
 
 #[test]
-fn an_edited_input_is_a_revision_into_which_equal_rows_are_carried() {
+fn an_edited_input_is_a_revision_that_reuses_the_results_of_equal_rows() {
     let cluster = TestCluster::start();
     cluster.conduct(Conduct { fails: vec![1], ..Conduct::default() });
     let job = Job::new(&cluster, "job", &input(&["a", "b", "c", "d"]));
@@ -18,7 +18,7 @@ fn an_edited_input_is_a_revision_into_which_equal_rows_are_carried() {
     job.write("in.jsonl", &input(&["d", "a", "b", "cc", "a"]));
     let ended = job.batch(&["--detach"]);
     assert_eq!((ended.code, ended.stdout.trim()), (0, "r.r2"), "{ended:?}");
-    assert!(ended.stderr.contains("2 of 5 carried over"), "{ended:?}");
+    assert!(ended.stderr.contains("2 of 5 with a reused result"), "{ended:?}");
     assert_eq!(job.run_name(), "r.r2");
     let run = cluster.run("r.r2").unwrap();
     let carried: Vec<bool> = run.outcomes.iter().map(Option::is_some).collect();
@@ -40,12 +40,12 @@ fn an_edited_input_is_a_revision_into_which_equal_rows_are_carried() {
     job.write("batch.toml", &config);
     let ended = job.batch(&[]);
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(!ended.stderr.contains("carried over"), "{ended:?}");
+    assert!(!ended.stderr.contains("reused result"), "{ended:?}");
     assert_eq!(job.run_name(), "r.r3");
     // And back: the items of the second revision.
     job.write("batch.toml", &config.replace("seed = 2", "seed = 1"));
     let ended = job.batch(&[]);
-    assert!(ended.stderr.contains("5 of 5 carried over"), "{ended:?}");
+    assert!(ended.stderr.contains("5 of 5 with a reused result"), "{ended:?}");
 }
 
 #[test]
@@ -70,13 +70,13 @@ fn a_revision_beside_one_that_goes_on_is_refused_until_it_is_to_be_replaced() {
     cluster.conduct(Conduct::default());
     let ended = job.batch(&["--replace"]);
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stderr.contains("1 of 2 carried over"), "{ended:?}");
+    assert!(ended.stderr.contains("1 of 2 with a reused result"), "{ended:?}");
     assert_eq!(cluster.run("r").unwrap().reason, "replaced by r.r2");
     assert_eq!(job.lines("out/completions.jsonl").len(), 2);
 }
 
 #[test]
-fn ctrl_c_while_results_are_carried_over_names_no_run_that_is_not_there() {
+fn ctrl_c_while_reused_results_are_copied_names_no_run_that_is_not_there() {
     let cluster = TestCluster::start();
     let job = Job::new(&cluster, "job", &input(&["a", "b"]));
     assert_eq!(job.batch(&["--name", "r"]).code, 0);
@@ -90,12 +90,12 @@ fn ctrl_c_while_results_are_carried_over_names_no_run_that_is_not_there() {
     interrupt(&child);
     let ended = Ended::from(child.wait_with_output().unwrap());
     assert_eq!(ended.code, 130, "{ended:?}");
-    assert!(ended.stderr.contains("carried over: nothing was submitted"), "{ended:?}");
+    assert!(ended.stderr.contains("copied: nothing was submitted"), "{ended:?}");
     assert!(!ended.stderr.contains("--resume"), "{ended:?}");
     assert!(cluster.run("r.r2").is_none(), "it was created");
     // The same command begins again.
     cluster.conduct(Conduct::default());
     let ended = job.batch(&[]);
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stderr.contains("2 of 3 carried over"), "{ended:?}");
+    assert!(ended.stderr.contains("2 of 3 with a reused result"), "{ended:?}");
 }

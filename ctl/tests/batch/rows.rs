@@ -82,7 +82,7 @@ fn rows_with_parameters_of_their_own_are_items_of_their_own_and_show_them() {
     job.write("in.jsonl", &rows.replace("\"temperature\":1", "\"temperature\":2"));
     let ended = job.batch(&[]);
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stderr.contains("3 of 4 carried over"), "{ended:?}");
+    assert!(ended.stderr.contains("3 of 4 with a reused result"), "{ended:?}");
     job.write("in.jsonl", &rows.replace("\"temperature\":1", "\"temperature\":-1"));
     let refused = job.batch(&["--dry-run"]);
     assert_eq!(refused.code, 2, "{refused:?}");
@@ -97,7 +97,7 @@ fn rows_with_parameters_of_their_own_are_items_of_their_own_and_show_them() {
     // If it is submitted anyway, only that row is affected: the engine answers it, and the mock accepts everything.
     let ended = job.batch(&[]);
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stderr.contains("3 of 4 carried over"), "{ended:?}");
+    assert!(ended.stderr.contains("3 of 4 with a reused result"), "{ended:?}");
     assert_eq!(job.lines("out/completions.jsonl")[1]["sampling_params"]["temperature"], -1.0);
 }
 

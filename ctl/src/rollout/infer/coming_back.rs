@@ -26,7 +26,7 @@ impl Stage {
         match self {
             Self::Reading => Some("interrupted: nothing was submitted\n"),
             Self::ReusingResults => Some(
-                "interrupted while results of earlier revisions were carried over: nothing was submitted; the same \
+                "interrupted while reused results of earlier revisions were copied: nothing was submitted; the same \
                  command begins again\n",
             ),
             Self::Submitting | Self::Watching | Self::Writing => None,

@@ -136,7 +136,7 @@ impl Report for RunDescription {
         line(
             "Attempts",
             format!(
-                "{} retried, {} returned, {} stolen, {} duplicated, {} carried over",
+                "{} retried, {} returned, {} stolen, {} duplicated, {} with a reused result",
                 count(counts.retries),
                 count(counts.returned),
                 count(counts.stolen),
