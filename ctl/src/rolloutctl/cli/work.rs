@@ -55,9 +55,9 @@ branch! {
         Watch(WatchArgs),
         /// Cancel a run; finished rows stay finished
         Cancel(CancelArgs),
-        /// Grant no more rows of a run
+        /// Pause a run: grant no more of its rows
         Pause(PauseArgs),
-        /// Grant rows of a paused run again
+        /// Resume a paused run: grant its rows again
         Resume(ResumeArgs),
         /// Retry all failed rows of a run
         Retry(RetryArgs),
