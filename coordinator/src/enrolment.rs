@@ -56,7 +56,7 @@ impl CertificateIssuer {
         let ends_s = u64::try_from(self.intermediate.validity().not_after_unix).unwrap_or(0);
         let left_s = ends_s.saturating_sub(now_s);
         if left_s < LEFT_MIN_S {
-            let text = "the certificate of the issuing key has expired: create a new one with rolloutctl cert init-issuer";
+            let text = "the certificate of the intermediate CA has expired: create a new one with rolloutctl cert init-issuer";
             return Err(RpcError::new(ErrorCode::EnrolmentOff, text));
         }
         Ok(self.lifetime_s.min(left_s))

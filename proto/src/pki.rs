@@ -95,15 +95,15 @@ pub enum PkiError {
     NotYetValid,
     /// The authority does not allow an intermediate one.
     #[error(
-        "{0} belongs to an authority that allows no intermediate, like all that were made before issuing keys existed: \
-         replace the authority first"
+        "{0} belongs to an authority that allows no intermediate CA, as earlier versions made them: replace the \
+         authority first"
     )]
     NoRoomBelow(PathBuf),
     /// A malformed signing request.
     #[error("malformed signing request (PKCS #10, DER): {0}")]
     Request(String),
     /// A role for which an intermediate CA may not issue certificates.
-    #[error("the issuing key cannot certify {}: use the authority itself (rolloutctl cert issue)", .0.with_article())]
+    #[error("the intermediate CA cannot certify {}: use the authority itself (rolloutctl cert issue)", .0.with_article())]
     RoleByHand(Role),
     /// A certificate that was issued over the wire and cannot be saved.
     #[error("the issued certificate cannot be used: {0}")]

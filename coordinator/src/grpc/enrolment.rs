@@ -134,7 +134,7 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
         let shown = peer.and_then(|peer| peer.certificate.clone());
         if !shown.is_some_and(|certificate| issuer.has_issued(&certificate)) {
             let text = format!(
-                "the certificate of {identity} was not issued by the issuing key in use: renew it with the authority or key that issued it"
+                "the certificate of {identity} was not issued by the intermediate CA in use: renew it with the authority that issued it"
             );
             return Err(RpcError::new(ErrorCode::EnrolmentOff, text).into());
         }

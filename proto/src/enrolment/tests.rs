@@ -218,7 +218,7 @@ fn an_intermediate_ca_is_good_for_callers_alone_and_needs_room_below_its_authori
     let constraints = parsed.basic_constraints().unwrap().unwrap().value;
     assert_eq!(constraints.path_len_constraint, Some(0));
 
-    // An authority that was made by an earlier version allows no intermediate one.
+    // An authority that was made by an earlier version allows no intermediate CA.
     let old = tempfile::tempdir().unwrap();
     let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     let mut params = CertificateParams::default();

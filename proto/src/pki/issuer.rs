@@ -48,7 +48,7 @@ pub struct IssuerFiles {
 /// `out_dir`, for the members. Replaces an existing one.
 ///
 /// # Errors
-/// No authority, one that allows no intermediate authority, a lifetime of no days, or the disk.
+/// No authority, one that allows no intermediate CA, a lifetime of no days, or the disk.
 pub fn init_issuer(dir_of_ca: &Path, out_dir: &Path, days: u32) -> Result<IssuerFiles, PkiError> {
     if !(1..=super::CERT_DAYS_MAX).contains(&days) {
         return Err(PkiError::Days(days));
@@ -140,7 +140,7 @@ impl IntermediateCa {
     pub fn load(files: &IssuerFiles) -> Result<Self, PkiError> {
         let key = read_key(&files.key)?;
         let found = read_ca(&files.cert, &key)?;
-        let what = "certificate of an issuing authority (rolloutctl cert init-issuer)";
+        let what = "certificate of an intermediate CA (rolloutctl cert init-issuer)";
         let malformed = || PkiError::Malformed { path: files.cert.clone(), what };
         let (_, parsed) = X509Certificate::from_der(&found.der).map_err(|_| malformed())?;
         if !parsed.is_ca() {

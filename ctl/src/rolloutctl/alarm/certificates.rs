@@ -35,11 +35,11 @@ pub(super) fn of(
         match left.stage(RENEWAL_WITHIN_S) {
             Stage::Good => {}
             Stage::Due => {
-                let what = format!("the certificate of its issuing key ends in {}", ends(left));
+                let what = format!("the certificate of its intermediate CA ends in {}", ends(left));
                 alarm("ISSUER_EXPIRING", what, ANOTHER_ISSUER.into());
             }
             Stage::Ended => {
-                let what = "the certificate of its issuing key has expired: it issues and renews no certificates";
+                let what = "the certificate of its intermediate CA has expired: it issues and renews no certificates";
                 alarm("ISSUER_EXPIRED", what.into(), ANOTHER_ISSUER.into());
             }
         }

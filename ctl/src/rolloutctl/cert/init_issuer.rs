@@ -1,4 +1,4 @@
-//! `rolloutctl cert init-issuer`: the key by which members certify workers and clients.
+//! `rolloutctl cert init-issuer`: the intermediate CA by which members certify workers and clients.
 
 use std::path::PathBuf;
 

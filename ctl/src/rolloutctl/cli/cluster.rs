@@ -167,8 +167,7 @@ branch! {
         Inspect(InspectArgs),
         /// Show the certificates of members and files: identity, issuer, expiry
         Status(CertStatusArgs),
-        /// Create the issuing key below the authority, with which members issue certificates to workers
-        /// and clients
+        /// Create an intermediate CA, with which members issue certificates to workers and clients
         InitIssuer(InitIssuerArgs),
         /// Get a certificate from the cluster with a join token
         Enrol(EnrolArgs),

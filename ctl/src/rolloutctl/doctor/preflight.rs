@@ -117,7 +117,7 @@ fn certificate(file: &File, args: &DoctorArgs) -> Vec<Finding> {
     files::look(&tls, &wanted, args)
 }
 
-/// The key with which a member issues certificates, as far as the member's start needs it.
+/// The intermediate CA with which a member issues certificates, as far as the member's start needs it.
 fn issuer(file: &File, args: &DoctorArgs) -> Option<Finding> {
     let path = |key: &str| file.get(key).and_then(Value::as_str).map(Path::new);
     path("enrolment.listen")?;
@@ -127,12 +127,12 @@ fn issuer(file: &File, args: &DoctorArgs) -> Option<Finding> {
     };
     let named = (path("enrolment.issuer_cert_file"), path("enrolment.issuer_key_file"));
     let (Some(cert), Some(key)) = named else {
-        return Some(unusable("[enrolment] names no issuing key".into()));
+        return Some(unusable("[enrolment] names no intermediate CA".into()));
     };
     let files = IssuerFiles { cert: cert.to_owned(), key: key.to_owned() };
     let found = IntermediateCa::load(&files).and_then(|_| pki::inspect(cert));
     Some(match found {
-        Ok(info) => life(&format!("the issuing key {}", cert.display()), &info, args, todo),
+        Ok(info) => life(&format!("the intermediate CA {}", cert.display()), &info, args, todo),
         Err(error) => unusable(error.to_string()),
     })
 }

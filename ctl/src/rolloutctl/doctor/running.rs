@@ -128,7 +128,7 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
             findings.push(expiry(&format!("that of {name}"), left, args, (REFUSED, &todo)));
         }
         if let Some(left) = says.issuer() {
-            let what = format!("that of the issuing key of {name}");
+            let what = format!("that of the intermediate CA of {name}");
             let why = "after that, no certificate is issued or renewed, and those that it signed have expired";
             findings.push(expiry(&what, left, args, (why, ANOTHER_ISSUER)));
         }

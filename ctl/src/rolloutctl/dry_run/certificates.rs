@@ -39,7 +39,7 @@ impl PlannedHere for InitIssuerArgs {
     fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
         let key = self.out_dir.join("issuer.key");
         let now = format!("{} {}", key.display(), there(&key));
-        let would = format!("create an issuing key below {}", self.ca_dir.display());
+        let would = format!("create an intermediate CA below {}", self.ca_dir.display());
         Ok(Plan::new(would, now))
     }
 }

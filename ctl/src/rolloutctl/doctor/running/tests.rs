@@ -271,7 +271,7 @@ fn a_certificate_is_worth_a_warning_in_its_last_third_and_so_is_the_intermediate
     assert_eq!(levels(young, [0, -28_800]), [Level::Ok, Level::Fail]);
     let found = found(old, old);
     assert_eq!(found[0].found, "that of c1 ends in 7h 0m");
-    assert_eq!(found[1].found, "that of the issuing key of c1 ends in 7h 0m");
+    assert_eq!(found[1].found, "that of the intermediate CA of c1 ends in 7h 0m");
     assert!(found[1].todo.as_ref().unwrap().contains("rolloutctl cert init-issuer"));
 }
 
