@@ -128,20 +128,31 @@ pub(super) mod tests {
         }
     }
 
+    /// The first lines of the table: what the kinds of a verb mean.
+    const KINDS: &str = "\
+        # read-only: changes nothing in a cluster; --watch repeats it.\n\
+        # once: changes nothing in a cluster; --watch does not repeat it. Streams, checks, benchmarks, local files.\n\
+        # change: changes a cluster, or creates files that a cluster depends on.\n";
+
     #[test]
     fn the_properties_of_each_verb_match_the_recorded_table() {
         let (mut all, verbs) = (Vec::new(), verbs());
         shown(&command(), "", "watch", &mut all);
         assert_eq!(all.len(), verbs.len());
-        let row = |path: &str, cells: [&str; 4]| {
-            let [read_only, numbered, dry_run, confirm] = cells;
-            format!("{path:<22}{read_only:<11}{numbered:<10}{dry_run:<9}{confirm}\n")
+        let row = |path: &str, kind: &str, cells: [&str; 3]| {
+            let [numbered, dry_run, confirm] = cells;
+            format!("{path:<22}{kind:<11}{numbered:<10}{dry_run:<9}{confirm}\n")
         };
-        let mut table = row("verb", ["read-only", "numbered", "dry-run", "confirm"]);
+        let mut table = KINDS.to_owned() + &row("verb", "kind", ["numbered", "dry-run", "confirm"]);
         for (path, _) in all {
             let Accepts { watch, request_id, dry_run, yes } = verbs[&path];
-            let cells = [watch, request_id, dry_run, yes];
-            table += &row(&path, cells.map(|accepted| if accepted { "yes" } else { "no" }));
+            let kind = match (watch, dry_run) {
+                (true, _) => "read-only",
+                (false, true) => "change",
+                (false, false) => "once",
+            };
+            let cells = [request_id, dry_run, yes];
+            table += &row(&path, kind, cells.map(|accepted| if accepted { "yes" } else { "no" }));
         }
         rollout_recorded::check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/verbs.txt"), &table);
     }
