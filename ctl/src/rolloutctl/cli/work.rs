@@ -149,7 +149,7 @@ branch! {
 branch! {
     /// Verbs of `job`.
     enum JobVerb {
-        /// List training jobs with lineage, trainers and epochs in progress, newest first
+        /// List training jobs, newest first: training generation, trainers, epochs in progress
         List(ShardListArgs),
         /// Delete a job without trainers, with its claims and checkpoints
         Delete(JobDeleteArgs),
@@ -159,7 +159,7 @@ branch! {
 branch! {
     /// Verbs of `shard`.
     enum ShardVerb {
-        /// List training jobs with lineage, trainers and epochs in progress, newest first
+        /// Count each job's shards by state, per epoch in progress; the same table as `job list`
         List(ShardListArgs),
         /// List the shards of one epoch and their states
         Describe(ShardDescribeArgs),
