@@ -149,9 +149,9 @@ branch! {
     enum TokenVerb {
         /// Create a join token for a worker or client; prints the token once
         Create(TokenCreateArgs),
-        /// List the valid tokens, newest first, without their secrets
+        /// List the valid join tokens, newest first, without their secrets
         List(TokenListArgs),
-        /// Revoke a token; certificates that were issued with it stay valid until they expire
+        /// Revoke a join token; for certificates issued with it, which stay valid, use `cert revoke`
         Revoke(RevokeArgs),
     }
 }

@@ -1,5 +1,5 @@
-//! `rolloutctl token revoke NAME...`: refuses the token from now on. Certificates that were issued for it stay valid
-//! until they expire.
+//! `rolloutctl token revoke NAME...`: refuses the token from now on. Certificates that were issued for it stay valid,
+//! and members renew them.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;
