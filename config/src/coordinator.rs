@@ -128,7 +128,7 @@ pub struct Advertise {
     ///
     /// Others dial the addresses given to `cluster bootstrap`.
     pub client: String,
-    /// The same for members.
+    /// Address for other members, logged at startup only; as `[listen]` by default.
     pub peer: String,
 }
 

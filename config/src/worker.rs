@@ -64,7 +64,7 @@ pub struct Config {
     #[schemars(extend("x-required" = true, "x-unset" = true))]
     #[schemars(extend("x-flag" = "--endpoint", "x-env" = "ROLLOUT_ENDPOINTS"))]
     pub endpoints: Vec<String>,
-    /// Where people find this worker; its host's name and process ID by default.
+    /// Text that `rolloutctl` shows as the worker's address; its host's name and process ID by default.
     #[schemars(extend("x-unset" = true))]
     pub address: String,
     /// Address and port on which to serve metrics over HTTP; nowhere by default.

@@ -195,7 +195,7 @@ pub struct EngineConfig {
     #[serde(default)]
     #[schemars(extend("x-engines" = ["mock", "vllm"]))]
     pub pass_env: Vec<String>,
-    /// Devices of a slot, the next ones that no other slot has; 0 leaves the choice to vLLM.
+    /// Number of devices of each slot, in order, from those that no other slot has; 0: vLLM chooses.
     ///
     /// If `devices` or `slots = "auto"` is set, 0 means as many devices as one engine spans.
     #[serde(default)]

@@ -75,14 +75,14 @@ pub struct CreditConfig {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PartConfig {
-    /// Rows that close a part.
+    /// A part, an object of result rows, is stored when it has this number of rows.
     #[schemars(range(min = 1, max = PART_ROWS_MAX))]
     pub rows: usize,
-    /// Bytes of results that close a part, a number or text such as `"8MiB"`.
+    /// A part is stored when its results have this size, a number or text such as `"8MiB"`.
     #[serde(deserialize_with = "size::deserialize", serialize_with = "size::serialize")]
     #[schemars(schema_with = "size::schema", range(min = 1, max = PART_BYTES))]
     pub bytes: usize,
-    /// Time since its first row that closes a part.
+    /// A part is stored this long after its first row, even if it is smaller.
     ///
     /// If the worker's disk is lost, the rows of its open parts run again.
     #[schemars(range(min = 1, max = 60_000))]
@@ -215,9 +215,9 @@ pub struct ComputeConfig {
     /// `"http://169.254.169.254"` by default.
     #[schemars(extend("x-flag" = "--compute-endpoint", "x-env" = "ROLLOUT_WORKER_COMPUTE_ENDPOINT"))]
     pub endpoint: Option<String>,
-    /// How often the worker polls AWS, and Azure, there at least every second.
+    /// Interval between polls for preemption notices, on AWS and Azure.
     ///
-    /// A longer interval applies to AWS only. GCP is not polled: its service holds the request until there is a notice.
+    /// Azure is polled at least every second. GCP is not polled: its service holds the request until there is a notice.
     #[schemars(range(min = 100, max = 30_000))]
     pub poll_ms: u64,
 }
