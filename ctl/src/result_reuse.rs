@@ -39,13 +39,13 @@ pub async fn reuse_results(
     destination: &Destination,
 ) -> Result<ReusedResults, BatchError> {
     let cache_bytes = CACHE_BYTES / sources.len().max(1) as u64;
-    let mut known = Vec::with_capacity(sources.len());
+    let mut parts = Vec::with_capacity(sources.len());
     for (rank, source) in (0..).zip(sources) {
-        known.push(source.read(client, rank, cache_bytes, &mut items).await?);
+        parts.push(source.read(client, rank, cache_bytes, &mut items).await?);
     }
     let rows = segments.iter().map(|segment| u64::from(segment.rows)).sum();
     let joining = tokio::task::spawn_blocking(move || items.join(rows));
     let matches = joining.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
     let matches = matches.map_err(join::temporary)?;
-    copy::copy(&known, matches, segments, destination).await
+    copy::copy(&parts, matches, segments, destination).await
 }

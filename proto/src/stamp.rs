@@ -39,10 +39,10 @@ pub type Channel = InterceptedService<tonic::transport::Channel, Stamp>;
 
 /// Writes the headers. Clones share their state.
 #[derive(Clone, Debug, Default)]
-pub struct Stamp(Arc<RwLock<Known>>);
+pub struct Stamp(Arc<RwLock<StampState>>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct StampState {
     coord_epoch: u64,
     headers: Option<(MetadataValue<Ascii>, MetadataValue<Ascii>)>,
 }
@@ -63,7 +63,7 @@ impl Stamp {
 
     /// Requests carry no headers until there is a new state.
     pub(crate) fn forget(&self) {
-        *self.0.write() = Known::default();
+        *self.0.write() = StampState::default();
     }
 
     #[cfg(test)]

@@ -48,10 +48,10 @@ pub struct MemberContact {
 
 /// The contacts with all other members.
 #[derive(Default)]
-pub(crate) struct Contacts(Mutex<BTreeMap<u64, Known>>);
+pub(crate) struct Contacts(Mutex<BTreeMap<u64, ContactRecord>>);
 
 #[derive(Default)]
-struct Known {
+struct ContactRecord {
     started_ms: u64,
     /// The start time of the process that announced that it stops.
     stops: Option<u64>,
@@ -106,7 +106,7 @@ impl Contacts {
     }
 }
 
-impl Known {
+impl ContactRecord {
     fn count(&mut self, answered: bool, since: Instant) {
         match &mut self.asked {
             Some(asked) if asked.answered == answered => {

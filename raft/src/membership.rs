@@ -5,7 +5,7 @@
 //! the voters that it leaves answers and keeps up.
 //! Absent: who may ask, which the coordinator checks; the two steps of a change of voters; see `voters`.
 
-mod known;
+mod known_members;
 mod majority;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver;
 
-use self::known::Known;
+use self::known_members::KnownMembers;
 use self::majority::check_majority;
 use crate::cluster::hello;
 use crate::errors::ClusterError;
@@ -38,7 +38,7 @@ pub(crate) async fn add_member(
     let _alone = running.changing.lock().await;
     let (_, index) = reads::confirm(running).await?;
     voters::finish(running).await?;
-    let known = Known::of(running);
+    let known = KnownMembers::of(running);
     let replaced = known.replaced(replace)?;
     if let Joins::Voter { replaces } = &mut fresh.joins {
         *replaces = replaced;
@@ -75,7 +75,7 @@ pub(crate) async fn add_member(
 /// answers with an empty disk: an id belongs to one data directory.
 async fn still_joins(
     running: &Running,
-    known: &Known,
+    known: &KnownMembers,
     fresh: &MemberRecord,
     id: u64,
 ) -> Result<u64, ClusterError> {
@@ -105,7 +105,7 @@ pub(crate) async fn promote_member(running: &Running, name: &str) -> Result<(), 
     let _alone = running.changing.lock().await;
     reads::confirm(running).await?;
     voters::finish(running).await?;
-    let known = Known::of(running);
+    let known = KnownMembers::of(running);
     let Some(learner) = known.named(name, false) else {
         return known.named(name, true).map(drop).ok_or_else(|| known.unknown(name));
     };
@@ -128,7 +128,7 @@ pub(crate) async fn update_member(
     let _alone = running.changing.lock().await;
     reads::confirm(running).await?;
     voters::finish(running).await?;
-    let known = Known::of(running);
+    let known = KnownMembers::of(running);
     let (member, moves) = match known.members.get(&wanted.id) {
         Some(now) if now.name == wanted.name => {
             let moves = now.peer_addr != wanted.peer_addr;
@@ -168,7 +168,7 @@ pub(crate) async fn record_adopted(
 ) -> Result<(), ClusterError> {
     let _alone = running.changing.lock().await;
     voters::finish(running).await?;
-    match Known::of(running).members.get(&learner.id) {
+    match KnownMembers::of(running).members.get(&learner.id) {
         Some(member) if !member.adopted => {
             set(running, MemberRecord { adopted: true, ..member.clone() }).await
         }
@@ -186,12 +186,12 @@ async fn set(running: &Running, member: MemberRecord) -> Result<(), ClusterError
 pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), ClusterError> {
     let _alone = running.changing.lock().await;
     reads::confirm(running).await?;
-    let known = Known::of(running);
+    let known = KnownMembers::of(running);
     if known.ids(name).is_empty() {
         return Err(known.unknown(name));
     }
     voters::finish(running).await?;
-    let known = Known::of(running);
+    let known = KnownMembers::of(running);
     let gone = known.ids(name);
     if gone.is_empty() {
         // The change that was finished removed it.
@@ -224,7 +224,7 @@ pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), C
 pub(crate) async fn promote(running: &Running, learner: &MemberRecord) -> Result<(), ClusterError> {
     let _alone = running.changing.lock().await;
     voters::finish(running).await?;
-    let known = Known::of(running);
+    let known = KnownMembers::of(running);
     let replaced = match learner.joins {
         Joins::Voter { replaces } => replaces,
         Joins::Learner => return Ok(()),

@@ -104,11 +104,11 @@ pub(crate) type FetchRun =
 
 pub(crate) struct Runs {
     fetch: FetchRun,
-    known: Mutex<Known>,
+    known: Mutex<RunCache>,
 }
 
 #[derive(Default)]
-struct Known {
+struct RunCache {
     runs: HashMap<u32, Arc<RunInfo>>,
     order: VecDeque<u32>,
 }

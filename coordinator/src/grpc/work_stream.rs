@@ -76,7 +76,7 @@ struct Serving {
 
 /// What the ledger has of a worker when a message arrives.
 #[derive(Default)]
-struct Known {
+struct WorkerInLedger {
     instance: Option<u64>,
     slots: usize,
     /// The number of registered workers.
@@ -150,7 +150,7 @@ impl Serving {
             }
         }
         let session = SessionId(message.session);
-        let known = self.shared.node.ledger(|l| Known {
+        let known = self.shared.node.ledger(|l| WorkerInLedger {
             instance: l.worker_instance(session),
             slots: l.slots_of(session).unwrap_or(0),
             workers: l.worker_count(),
@@ -188,7 +188,7 @@ impl Serving {
         &mut self,
         session: SessionId,
         instance: u64,
-        at: &Known,
+        at: &WorkerInLedger,
     ) -> Result<u64, RpcError> {
         let (registered, known) = (at.instance, self.session);
         if known.is_some_and(|(spoken, _)| spoken != session) {
@@ -224,7 +224,7 @@ impl Serving {
         &mut self,
         session: SessionId,
         heartbeat: v1::Heartbeat,
-        known: &Known,
+        known: &WorkerInLedger,
     ) -> Result<(), RpcError> {
         // The stream's first message decided for which session it may speak.
         if known.instance.is_none() {

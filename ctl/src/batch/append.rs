@@ -17,7 +17,7 @@ use rollout_storage::{BlobStore, Segment};
 
 use super::close::{ROUNDS_MAX, busy, check_goes_on, lost_to_another};
 use super::error::BatchError;
-use super::known::Known;
+use super::row_join::RowJoin;
 use super::upload::{Destination, Uploaded};
 use super::{revision, spec, submit, upload};
 use crate::export::parts::{digest_of, fetch};
@@ -95,14 +95,14 @@ impl Append<'_> {
         let store = revision::store_of(&described, self.session.store_url())?;
         let listing = export::listing(client, &store, &described).await?;
         let rules = spec::rules(&listing.spec)?;
-        let (read, known) = self.read(rules.clone()).await?;
+        let (read, join) = self.read(rules.clone()).await?;
         if read.error_count > 0 {
             return Ok(Round::Over(Appended::Refused(read)));
         }
         if read.rows == 0 {
             return Err(BatchError::Empty);
         }
-        let (admission, have) = self.join(known, listing, &store).await?;
+        let (admission, have) = self.join(join, listing, &store).await?;
         if admission.has_conflicts() {
             let options = ScanOptions { admission: Some(admission), ..self.options.clone() };
             let read = upload::check(self.files.to_vec(), rules, options, self.rewound());
@@ -123,17 +123,17 @@ impl Append<'_> {
     }
 
     /// The first reading.
-    async fn read(&self, rules: Rules) -> Result<(Scan, Known), BatchError> {
+    async fn read(&self, rules: Rules) -> Result<(Scan, RowJoin), BatchError> {
         let (files, options) = (self.files.to_vec(), self.options.clone());
         let control = self.rewound();
         let work = move || {
-            let mut known = Known::new(rules.task());
+            let mut join = RowJoin::new(rules.task());
             let mut sink = |segment| {
-                known.note(&segment);
+                join.note(&segment);
                 Ok(())
             };
             let read = scan(&files, &rules, &options, &control, Some(&mut sink));
-            read.map(|read| (read, known))
+            read.map(|read| (read, join))
         };
         Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(ScanError::Stopped))?)
     }
@@ -141,7 +141,7 @@ impl Append<'_> {
     /// Finds the rows that the run lacks, and how many it has.
     async fn join(
         &self,
-        mut known: Known,
+        mut join: RowJoin,
         listing: Listing<'_>,
         store: &BlobStore,
     ) -> Result<(Admission, Have), BatchError> {
@@ -157,9 +157,9 @@ impl Append<'_> {
             let segment = segment?;
             have.segments += 1;
             have.rows += segment.len() as u64;
-            known.there(&segment).map_err(|source| self.temporary(source))?;
+            join.there(&segment).map_err(|source| self.temporary(source))?;
         }
-        let joining = tokio::task::spawn_blocking(move || known.join());
+        let joining = tokio::task::spawn_blocking(move || join.join());
         let joined = joining.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
         Ok((joined.map_err(|source| self.temporary(source))?, have))
     }

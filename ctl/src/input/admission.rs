@@ -3,7 +3,7 @@
 //! It is built by a first reading and used by a second one.
 //! Invariant: it applies to one input alone: the digest of its item IDs, in order, tells whether the second reading
 //! saw the same rows. Memory is two bits a row.
-//! Absent: how the run's rows are known (`batch::known`).
+//! Absent: how the run's rows are known (`batch::row_join`).
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use rollout_storage::{BlobError, PartRow, PartRowKind, PartWriter, part_key};
 
 use super::ReusedResults;
 use super::join::{Matches, Place, temporary};
-use super::source::Known;
+use super::source::SourceParts;
 use crate::batch::error::BatchError;
 use crate::batch::submit::REUSED_PARTS_PER_REQUEST;
 use crate::batch::upload::{Destination, put};
@@ -17,7 +17,7 @@ use crate::export::parts::ObjectError;
 
 /// Copies the matched results, segment by segment.
 pub(super) async fn copy(
-    known: &[Known],
+    sources: &[SourceParts],
     mut matches: Matches,
     segments: &[v1::SegmentDecl],
     destination: &Destination,
@@ -29,7 +29,7 @@ pub(super) async fn copy(
         let mut open = Open { segment, destination, writer: PartWriter::new(), rows: Vec::new() };
         let mut parts = 0;
         while let Some((row, place)) = matches.next_before(end).map_err(temporary)? {
-            let Some(result) = result(known, place).await? else {
+            let Some(result) = result(sources, place).await? else {
                 reused.left += 1;
                 continue;
             };
@@ -56,10 +56,10 @@ struct Finished {
 }
 
 /// The result at a place; `None` if it is lost, or differs from the ledger's record.
-async fn result(known: &[Known], place: Place) -> Result<Option<Finished>, BatchError> {
-    let Some(known) = known.get(usize::from(place.source)) else { return Ok(None) };
-    let Some(blob) = known.parts.get(place.part as usize) else { return Ok(None) };
-    let part = match known.cache.get(blob).await {
+async fn result(sources: &[SourceParts], place: Place) -> Result<Option<Finished>, BatchError> {
+    let Some(source) = sources.get(usize::from(place.source)) else { return Ok(None) };
+    let Some(blob) = source.parts.get(place.part as usize) else { return Ok(None) };
+    let part = match source.cache.get(blob).await {
         Ok(part) => part,
         Err(ObjectError::Store(BlobError::Missing { .. } | BlobError::Corrupt { .. })) => {
             return Ok(None);

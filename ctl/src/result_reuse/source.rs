@@ -27,9 +27,9 @@ pub struct Source {
     pub store: BlobStore,
 }
 
-/// Its parts.
+/// The parts of an earlier revision.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct SourceParts {
     pub(super) parts: Vec<v1::BlobRef>,
     pub(super) cache: PartCache,
 }
@@ -42,7 +42,7 @@ impl Source {
         rank: u16,
         cache_bytes: u64,
         items: &mut Items,
-    ) -> Result<Known, BatchError> {
+    ) -> Result<SourceParts, BatchError> {
         let (store, mut parts, mut numbers) = (&self.store, Vec::new(), HashMap::new());
         let listing = export::listing(client, store, &self.described).await?;
         let listed = listing.segments.map(|listed| async {
@@ -77,7 +77,7 @@ impl Source {
                 items.finished(&of.item_id, place).map_err(temporary)?;
             }
         }
-        Ok(Known { parts, cache: PartCache::new(self.store.clone(), cache_bytes) })
+        Ok(SourceParts { parts, cache: PartCache::new(self.store.clone(), cache_bytes) })
     }
 }
 

@@ -1,28 +1,28 @@
 //! Histories with an obvious verdict, and files that are no histories.
 
 /// A history and its verdict.
-pub(crate) struct Known {
+pub(crate) struct JudgedHistory {
     pub(crate) why: &'static str,
     pub(crate) model: &'static str,
     pub(crate) history: &'static str,
     pub(crate) verdict: &'static str,
 }
 
-const fn known(
+const fn judged(
     why: &'static str,
     model: &'static str,
     history: &'static str,
     verdict: &'static str,
-) -> Known {
-    Known { why, model, history, verdict }
+) -> JudgedHistory {
+    JudgedHistory { why, model, history, verdict }
 }
 
 const GOOD: &str = "linearizable";
 const BAD: &str = "violation";
 const REGISTER: &str = "cas-register";
 
-pub(crate) const JEPSEN_LOG: &[Known] = &[
-    known(
+pub(crate) const JEPSEN_LOG: &[JudgedHistory] = &[
+    judged(
         "the register starts as nil; other lines are ignored; blanks do for tabs",
         REGISTER,
         "INFO  jepsen.core - Worker 0 starting
@@ -39,7 +39,7 @@ WARN  jepsen.util - 0\t:ok\t:read\t9
 ",
         GOOD,
     ),
-    known(
+    judged(
         "a stale read",
         REGISTER,
         "INFO  jepsen.util - 0\t:invoke\t:write\t1
@@ -51,7 +51,7 @@ INFO  jepsen.util - 1\t:ok\t:read\t1
 ",
         BAD,
     ),
-    known(
+    judged(
         "a failed cas is one that answered false: here it should have succeeded",
         REGISTER,
         "INFO  jepsen.util - 0\t:invoke\t:write\t1
@@ -61,7 +61,7 @@ INFO  jepsen.util - 1\t:fail\t:cas\t[1 2]
 ",
         BAD,
     ),
-    known(
+    judged(
         "a failed cas that did not find its value, a failed read that is dropped",
         REGISTER,
         "INFO  jepsen.util - 0\t:invoke\t:write\t1
@@ -73,7 +73,7 @@ INFO  jepsen.util - 1\t:fail\t:read\t:timed-out
 ",
         GOOD,
     ),
-    known(
+    judged(
         "an unknown write that took effect long after its client gave up",
         REGISTER,
         "INFO  jepsen.util - 0\t:invoke\t:write\t1
@@ -87,7 +87,7 @@ INFO  jepsen.util - 1\t:ok\t:read\t1
 ",
         GOOD,
     ),
-    known(
+    judged(
         "an unknown write takes effect once at most",
         REGISTER,
         "INFO  jepsen.util - 0\t:invoke\t:write\t1
@@ -101,7 +101,7 @@ INFO  jepsen.util - 1\t:ok\t:read\t1
 ",
         BAD,
     ),
-    known(
+    judged(
         "two unknown operations explain two cas that answered false, if the right one goes first",
         REGISTER,
         "INFO  jepsen.util - 0\t:invoke\t:write\t9
@@ -117,7 +117,7 @@ INFO  jepsen.util - 2\t:fail\t:cas\t[2 5]
 ",
         GOOD,
     ),
-    known(
+    judged(
         "two clients swap the same value: one update is lost",
         REGISTER,
         "INFO  jepsen.util - 0\t:invoke\t:write\t1
@@ -129,7 +129,7 @@ INFO  jepsen.util - 1\t:ok\t:cas\t[1 3]
 ",
         BAD,
     ),
-    known(
+    judged(
         "reads on two sides of a split see two values by turns",
         REGISTER,
         "INFO  jepsen.util - 0\t:invoke\t:write\t1
@@ -147,8 +147,8 @@ INFO  jepsen.util - 0\t:ok\t:read\t1
     ),
 ];
 
-pub(crate) const EDN: &[Known] = &[
-    known(
+pub(crate) const EDN: &[JudgedHistory] = &[
+    judged(
         "a vector with comments; the pending write may be seen",
         REGISTER,
         "; a comment
@@ -161,7 +161,7 @@ pub(crate) const EDN: &[Known] = &[
 ",
         GOOD,
     ),
-    known(
+    judged(
         "a list: neither value can be read",
         REGISTER,
         "({:type :invoke, :f :write, :value 0, :process 0}
@@ -172,7 +172,7 @@ pub(crate) const EDN: &[Known] = &[
  {:type :ok, :f :write, :value 4, :process 2})",
         BAD,
     ),
-    known(
+    judged(
         "a failed write did not happen, so it cannot be read",
         REGISTER,
         "[{:type :invoke, :process 1, :f :read, :value nil}
@@ -181,7 +181,7 @@ pub(crate) const EDN: &[Known] = &[
 {:type :ok, :process 1, :f :read, :value 3}]",
         BAD,
     ),
-    known(
+    judged(
         "a failed cas did not happen either, though it could have succeeded",
         REGISTER,
         "#jepsen.history.Op{:process 0, :type :invoke, :f :write, :value 1}
@@ -193,13 +193,13 @@ pub(crate) const EDN: &[Known] = &[
 ",
         GOOD,
     ),
-    known(
+    judged(
         "of nobody but the nemesis",
         REGISTER,
         "[{:process :nemesis, :type :info, :f :isolate, :value nil}]",
         GOOD,
     ),
-    known(
+    judged(
         "each key starts empty and has an order of its own",
         "kv",
         r#"{:process 9, :type :invoke, :f :append, :key "0", :value "x 9 0 y"}
@@ -217,7 +217,7 @@ pub(crate) const EDN: &[Known] = &[
 "#,
         GOOD,
     ),
-    known(
+    judged(
         "a key that is a number is not the key of that text",
         "kv",
         r#"{:process 0, :type :invoke, :f :append, :key 0, :value "x"}
@@ -227,7 +227,7 @@ pub(crate) const EDN: &[Known] = &[
 "#,
         GOOD,
     ),
-    known(
+    judged(
         "an acknowledged append is lost",
         "kv",
         r#"{:process 0, :type :invoke, :f :append, :key "a", :value "x"}
@@ -239,7 +239,7 @@ pub(crate) const EDN: &[Known] = &[
 "#,
         BAD,
     ),
-    known(
+    judged(
         "an append is applied twice",
         "kv",
         r#"{:process 0, :type :invoke, :f :append, :key "a", :value "x"}
@@ -249,7 +249,7 @@ pub(crate) const EDN: &[Known] = &[
 "#,
         BAD,
     ),
-    known(
+    judged(
         "a set and a map have no order, also within others",
         REGISTER,
         "{:process 0, :type :invoke, :f :write, :value [#{1 2} {:a 1, :b 2}]}
@@ -261,7 +261,7 @@ pub(crate) const EDN: &[Known] = &[
 ",
         GOOD,
     ),
-    known(
+    judged(
         "a set is no vector",
         REGISTER,
         "{:process 0, :type :invoke, :f :write, :value #{1 2}}
@@ -271,7 +271,7 @@ pub(crate) const EDN: &[Known] = &[
 ",
         BAD,
     ),
-    known(
+    judged(
         "keys without an order are one: what was put under it is there",
         "kv",
         r#"{:process 0, :type :invoke, :f :put, :key #{1 {:a 1, :b 2}}, :value "x"}
@@ -281,7 +281,7 @@ pub(crate) const EDN: &[Known] = &[
 "#,
         BAD,
     ),
-    known(
+    judged(
         "and a set is not the key that a vector is",
         "kv",
         r#"{:process 0, :type :invoke, :f :put, :key #{1 2}, :value "x"}
@@ -291,7 +291,7 @@ pub(crate) const EDN: &[Known] = &[
 "#,
         GOOD,
     ),
-    known(
+    judged(
         "infinity is a value: what was written of it is not what was read",
         REGISTER,
         "{:process 0, :type :invoke, :f :write, :value [##Inf 1]}
@@ -301,7 +301,7 @@ pub(crate) const EDN: &[Known] = &[
 ",
         BAD,
     ),
-    known(
+    judged(
         "a value may be infinity, and a character that ends others",
         REGISTER,
         r"{:process 0, :type :invoke, :f :write, :value ##Inf}
@@ -315,8 +315,8 @@ pub(crate) const EDN: &[Known] = &[
     ),
 ];
 
-pub(crate) const JSONL: &[Known] = &[
-    known(
+pub(crate) const JSONL: &[JudgedHistory] = &[
+    judged(
         "all that a record may hold; a read concurrent with a write may see either value",
         REGISTER,
         r#"{"time_ns":1,"process":0,"type":"invoke","f":"write","key":"r","value":7,"request_id":"5/1"}
@@ -327,7 +327,7 @@ pub(crate) const JSONL: &[Known] = &[
 "#,
         GOOD,
     ),
-    known(
+    judged(
         "a cas answers true or false",
         REGISTER,
         r#"{"time_ns":1,"process":0,"type":"invoke","f":"cas","value":[null,7]}
@@ -335,7 +335,7 @@ pub(crate) const JSONL: &[Known] = &[
 "#,
         BAD,
     ),
-    known(
+    judged(
         "time decides, not the order of the lines: the read was called before the write's answer",
         REGISTER,
         r#"{"time_ns":1,"process":0,"type":"invoke","f":"write","value":7}
@@ -345,7 +345,7 @@ pub(crate) const JSONL: &[Known] = &[
 "#,
         GOOD,
     ),
-    known(
+    judged(
         "equal times order nothing",
         REGISTER,
         r#"{"time_ns":1,"process":0,"type":"invoke","f":"write","value":7}
@@ -355,7 +355,7 @@ pub(crate) const JSONL: &[Known] = &[
 "#,
         GOOD,
     ),
-    known(
+    judged(
         "an object's entries have no order, and zero has no sign",
         REGISTER,
         r#"{"time_ns":1,"process":0,"type":"invoke","f":"write","value":[{"a":1,"b":{"c":0.0,"d":2}}]}
@@ -365,7 +365,7 @@ pub(crate) const JSONL: &[Known] = &[
 "#,
         GOOD,
     ),
-    known(
+    judged(
         "an object is not the text that looks like it",
         REGISTER,
         r#"{"time_ns":1,"process":0,"type":"invoke","f":"write","value":{"a":1}}

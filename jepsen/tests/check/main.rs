@@ -2,7 +2,7 @@
 
 mod histories;
 
-use histories::{EDN, JEPSEN_LOG, JSONL, Known, UNREADABLE};
+use histories::{EDN, JEPSEN_LOG, JSONL, JudgedHistory, UNREADABLE};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -27,9 +27,9 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-fn judges(format: &str, known: &[Known]) {
+fn judges(format: &str, histories: &[JudgedHistory]) {
     let dir = TempDir::new().unwrap();
-    for (index, Known { why, model, history, verdict }) in known.iter().enumerate() {
+    for (index, JudgedHistory { why, model, history, verdict }) in histories.iter().enumerate() {
         let path = file(&dir, &format!("{index}.txt"), history);
         let output = check(&["--model", model, "--format", format, &path]);
         assert_eq!(stdout(&output), format!("{path} {verdict}\n"), "{why}: {}", stderr(&output));

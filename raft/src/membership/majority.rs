@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use openraft::async_runtime::WatchReceiver;
 
-use super::known::Known;
+use super::known_members::KnownMembers;
 use crate::cluster::hello;
 use crate::errors::ClusterError;
 use crate::member::MemberRecord;
@@ -40,7 +40,7 @@ async fn ask(running: &Running, member: &MemberRecord) -> VoterState {
 /// which a member must catch up first, for as long as that takes.
 pub(super) async fn check_majority(
     running: &Running,
-    known: &Known,
+    known: &KnownMembers,
     keep: &BTreeSet<u64>,
     gone: &str,
 ) -> Result<(), ClusterError> {
@@ -86,7 +86,7 @@ fn mended(lost: &[&MemberRecord], silent: &[&MemberRecord]) -> String {
 /// Refuses if fewer than `needed` of the answering voters, including this leader, have nearly all of the log.
 async fn check_pace(
     running: &Running,
-    known: &Known,
+    known: &KnownMembers,
     answering: &BTreeSet<u64>,
     needed: usize,
     gone: &str,

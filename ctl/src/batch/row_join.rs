@@ -30,7 +30,7 @@ const NEW: u8 = 1;
 
 /// Rows of an input and of a run, to be joined.
 #[derive(Debug)]
-pub struct Known {
+pub struct RowJoin {
     task: Task,
     spill: Spill<REST_BYTES>,
     rows: u64,
@@ -38,7 +38,7 @@ pub struct Known {
     failed: Option<io::Error>,
 }
 
-impl Known {
+impl RowJoin {
     /// For rows of that task.
     pub fn new(task: Task) -> Self {
         let spill = Spill::new(BUDGET_BYTES, &std::env::temp_dir());
@@ -127,7 +127,7 @@ mod tests {
     use crate::batch::spec;
     use crate::input::admission::Verdict::{Conflict, New, There};
 
-    fn push(known: &mut Known, text: &str, occurrence: u64, kind: u8) {
+    fn push(join: &mut RowJoin, text: &str, occurrence: u64, kind: u8) {
         let rules = spec::rules(&Default::default()).unwrap();
         let item_id = {
             let row = rules.read(text).unwrap();
@@ -135,17 +135,17 @@ mod tests {
         };
         let row = SegmentRow { item_id, line: 1, body: text.as_bytes() };
         match kind {
-            NEW => known.new_row(&row).unwrap(),
-            _ => known.push(&row, THERE, 0).unwrap(),
+            NEW => join.new_row(&row).unwrap(),
+            _ => join.push(&row, THERE, 0).unwrap(),
         }
     }
 
     #[test]
     fn a_row_is_there_by_its_item_and_in_conflict_by_its_own_id() {
-        let mut known = Known::new(Task::Generate);
-        push(&mut known, r#"{"prompt":"a"}"#, 0, THERE);
-        push(&mut known, r#"{"id":"x","prompt":"a"}"#, 0, THERE);
-        push(&mut known, r#"{"id":7,"prompt":"a"}"#, 0, THERE);
+        let mut join = RowJoin::new(Task::Generate);
+        push(&mut join, r#"{"prompt":"a"}"#, 0, THERE);
+        push(&mut join, r#"{"id":"x","prompt":"a"}"#, 0, THERE);
+        push(&mut join, r#"{"id":7,"prompt":"a"}"#, 0, THERE);
         for (text, occurrence) in [
             (r#"{"prompt":"a"}"#, 0),
             (r#"{"prompt":"a"}"#, 1),
@@ -156,9 +156,9 @@ mod tests {
             (r#"{"prompt":"b","id":7}"#, 0),
             (r#"{"prompt":"a","id":"y"}"#, 0),
         ] {
-            push(&mut known, text, occurrence, NEW);
+            push(&mut join, text, occurrence, NEW);
         }
-        let admission = known.join().unwrap();
+        let admission = join.join().unwrap();
         let found: Vec<_> = (0..8).map(|row| admission.verdict(row)).collect();
         assert_eq!(found, [There, New, New, There, Conflict, New, Conflict, New]);
         assert_eq!(admission.lacking(), 6);
@@ -167,13 +167,13 @@ mod tests {
 
     #[test]
     fn half_an_item_id_is_no_identity() {
-        let mut known = Known::new(Task::Generate);
+        let mut join = RowJoin::new(Task::Generate);
         let body = br#"{"prompt":"a"}"#;
         let there = SegmentRow { item_id: [1; 32], line: 1, body };
         let mut item_id = [1; 32];
         item_id[31] = 2;
-        known.push(&there, THERE, 0).unwrap();
-        known.new_row(&SegmentRow { item_id, line: 1, body }).unwrap();
-        assert_eq!(known.join().unwrap().lacking(), 1);
+        join.push(&there, THERE, 0).unwrap();
+        join.new_row(&SegmentRow { item_id, line: 1, body }).unwrap();
+        assert_eq!(join.join().unwrap().lacking(), 1);
     }
 }

@@ -13,12 +13,12 @@ use crate::member::{Joins, MemberRecord};
 use crate::running::Running;
 
 /// The members as this leader knows them.
-pub(super) struct Known {
+pub(super) struct KnownMembers {
     pub(super) members: BTreeMap<u64, MemberRecord>,
     pub(super) voters: BTreeSet<u64>,
 }
 
-impl Known {
+impl KnownMembers {
     pub(super) fn of(running: &Running) -> Self {
         let metrics = running.raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -152,13 +152,14 @@ mod tests {
             (id, MemberRecord { id, name: name.into(), ..MemberRecord::default() })
         };
         let gone = BTreeSet::from([1]);
-        let alone = Known { members: BTreeMap::from([member(1, "a")]), voters: gone.clone() };
+        let members = BTreeMap::from([member(1, "a")]);
+        let alone = KnownMembers { members, voters: gone.clone() };
         assert_eq!(
             alone.another_voter(&gone),
             "add another member first: rolloutctl member add --help"
         );
         let members = BTreeMap::from([member(1, "a"), member(4, "d")]);
-        let with_learner = Known { members, voters: gone.clone() };
+        let with_learner = KnownMembers { members, voters: gone.clone() };
         let promote = "give another its vote first: rolloutctl member promote d";
         assert_eq!(with_learner.another_voter(&gone), promote);
     }
