@@ -12,7 +12,7 @@ use crate::run::SECS_MAX;
 use crate::workload::WorkloadName;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use matrix::{Conditions, Found, Matrix, Outcome, Row, digest};
+use matrix::{Conditions, Detection, Matrix, Outcome, Row, digest};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -233,7 +233,7 @@ fn hunted(
             row.broken += u64::from(matches!(found, Outcome::Broken(_)));
             row.unknown += u64::from(matches!(found, Outcome::Unknown(_)));
             if let Outcome::Violation(alarms) = found {
-                row.found = Some(Found { seed, workload: plan.label.clone(), alarms });
+                row.found = Some(Detection { seed, workload: plan.label.clone(), alarms });
             }
             if alarm {
                 return Ok(row);

@@ -4,7 +4,7 @@
 //! a read, which a client repeats at the next leader.
 
 use super::namespace::Listed;
-use super::rosters::{Found, Rosters};
+use super::rosters::{Rosters, WaitResult};
 use super::runs::unexpected;
 use super::waits::Waits;
 use super::{Shared, caller, check_namespace, namespace_or_default};
@@ -125,7 +125,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let found =
             found.or_else(|| self.shared.seen(|l| pending(l, &job, incarnation, &self.rosters)));
         // Outside the ledger's lock, because the answer lists all members.
-        let outcome = found.map(|found| found.told(!r.without_members));
+        let outcome = found.map(|found| found.into_outcome(!r.without_members));
         let header = Some(self.shared.header());
         Ok(Response::new(v1::RendezvousWaitResponse { header, outcome }))
     }
@@ -288,25 +288,25 @@ fn outcome(
     job: &JobName,
     incarnation: SessionId,
     rosters: &Rosters,
-) -> Option<Found> {
+) -> Option<WaitResult> {
     let found = ledger.participant(incarnation).filter(|(of, _)| of.name() == job);
     let Some((view, participant)) = found else {
-        return Some(Found::Decided(Outcome::Gone(gone(ledger, job, incarnation))));
+        return Some(WaitResult::Decided(Outcome::Gone(gone(ledger, job, incarnation))));
     };
     match participant.state {
         ParticipantState::TimedOut => {
-            Some(Found::Decided(Outcome::TimedOut(v1::RendezvousTimedOut {})))
+            Some(WaitResult::Decided(Outcome::TimedOut(v1::RendezvousTimedOut {})))
         }
         ParticipantState::Dismissed { redundant } => {
-            Some(Found::Decided(Outcome::Closed(v1::RendezvousClosed { redundant })))
+            Some(WaitResult::Decided(Outcome::Closed(v1::RendezvousClosed { redundant })))
         }
         // No participant may start what is over.
         _ if view.rendezvous().closed => {
-            Some(Found::Decided(Outcome::Closed(v1::RendezvousClosed { redundant: false })))
+            Some(WaitResult::Decided(Outcome::Closed(v1::RendezvousClosed { redundant: false })))
         }
         ParticipantState::Member { rank } => {
             let roster = rosters.of(view);
-            Some(Found::Round { round: view.rendezvous().round, incarnation, rank, roster })
+            Some(WaitResult::Round { round: view.rendezvous().round, incarnation, rank, roster })
         }
         ParticipantState::Apart
         | ParticipantState::Joining { .. }
@@ -320,13 +320,13 @@ fn pending(
     job: &JobName,
     incarnation: SessionId,
     rosters: &Rosters,
-) -> Option<Found> {
+) -> Option<WaitResult> {
     let Some((view, participant)) = ledger.participant(incarnation).filter(|p| p.0.name() == job)
     else {
         return outcome(ledger, job, incarnation, rosters);
     };
     let info = counts(view);
-    Some(Found::Decided(Outcome::Pending(v1::RendezvousPending {
+    Some(WaitResult::Decided(Outcome::Pending(v1::RendezvousPending {
         standing: participant.state.name().into(),
         round: info.round,
         joined: info.joined,

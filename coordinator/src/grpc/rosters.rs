@@ -16,16 +16,16 @@ use v1::rendezvous_wait_response::Outcome;
 const KEPT_MAX: usize = 64;
 
 /// The result of a wait.
-pub(super) enum Found {
+pub(super) enum WaitResult {
     /// The answer.
     Decided(Outcome),
     /// A complete round: the ticket and the rank of its member, and its roster.
     Round { round: u64, incarnation: SessionId, rank: u32, roster: Arc<Roster> },
 }
 
-impl Found {
+impl WaitResult {
     /// Converts to the answer, with or without a round's members.
-    pub(super) fn told(self, with_members: bool) -> Outcome {
+    pub(super) fn into_outcome(self, with_members: bool) -> Outcome {
         let (round, incarnation, rank, roster) = match self {
             Self::Decided(outcome) => return outcome,
             Self::Round { round, incarnation, rank, roster } => (round, incarnation, rank, roster),
@@ -61,7 +61,7 @@ pub(super) struct Roster {
 impl Roster {
     fn of(view: JobView<'_>, of: (JobNo, u64)) -> Self {
         let (mut before, mut processes) = (Vec::new(), 0);
-        let told = |m: &RoundMember| {
+        let member = |m: &RoundMember| {
             before.push(processes);
             processes += u64::from(m.decl.local_world_size);
             v1::RoundMember {
@@ -72,7 +72,7 @@ impl Roster {
                 local_world_size: m.decl.local_world_size,
             }
         };
-        let members = view.rendezvous().roster.iter().map(told).collect();
+        let members = view.rendezvous().roster.iter().map(member).collect();
         Self { members, before, processes, store: view.round_store(), of }
     }
 }

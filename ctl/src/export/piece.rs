@@ -76,7 +76,7 @@ struct Wanted {
 }
 
 /// The part's content for a row.
-struct Found {
+struct FoundRow {
     part: usize,
     kind: PartRowKind,
     body: Vec<u8>,
@@ -87,11 +87,11 @@ struct FoundRows {
     first: usize,
     end: usize,
     bytes: u64,
-    rows: BTreeMap<usize, Found>,
+    rows: BTreeMap<usize, FoundRow>,
 }
 
 impl FoundRows {
-    fn add(&mut self, row: usize, found: Found) {
+    fn add(&mut self, row: usize, found: FoundRow) {
         if row >= self.end {
             return;
         }
@@ -223,12 +223,12 @@ impl<'a> Reading<'a> {
         part: usize,
         row: usize,
         part_row: usize,
-    ) -> Result<Found, BatchError> {
+    ) -> Result<FoundRow, BatchError> {
         let number = self.listed.first_row + row as u64;
         let key = &self.listed.part_table[part].key;
         let message = match decoded.row(part_row) {
             Some(result) if result.row == number => {
-                return Ok(Found { part, kind: result.kind, body: result.body.to_vec() });
+                return Ok(FoundRow { part, kind: result.kind, body: result.body.to_vec() });
             }
             Some(result) => {
                 let other = result.row;
@@ -310,7 +310,7 @@ impl<'a> Reading<'a> {
         &'r self,
         number: u64,
         failure: Option<&'r v1::FailedRow>,
-        found: Option<&'r Found>,
+        found: Option<&'r FoundRow>,
         text: Option<&'r str>,
     ) -> Result<Option<Outcome<'r>>, BatchError> {
         let message = match (failure, found) {
@@ -319,7 +319,7 @@ impl<'a> Reading<'a> {
                 let body = found.map(|found| &found.body[..]);
                 return Ok(Some(Outcome::Failed { failure, part, body, text }));
             }
-            (None, Some(Found { kind: PartRowKind::Completed, body, part })) => {
+            (None, Some(FoundRow { kind: PartRowKind::Completed, body, part })) => {
                 let part = &self.listed.part_table[*part];
                 return Ok(Some(Outcome::Done { part, body }));
             }

@@ -97,9 +97,9 @@ impl Column {
 
 /// The values of a row's fields, as they were written.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Found<'a>([Option<&'a RawValue>; COLUMNS.len()]);
+pub(crate) struct FieldValues<'a>([Option<&'a RawValue>; COLUMNS.len()]);
 
-impl<'a> Found<'a> {
+impl<'a> FieldValues<'a> {
     pub(crate) fn get(&self, column: Column) -> Option<&'a RawValue> {
         self.0[column as usize]
     }
@@ -120,7 +120,7 @@ impl<'a> Found<'a> {
 pub(crate) struct Find(pub(crate) Task);
 
 impl<'de> DeserializeSeed<'de> for Find {
-    type Value = Found<'de>;
+    type Value = FieldValues<'de>;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, de: D) -> Result<Self::Value, D::Error> {
         de.deserialize_map(self)
@@ -128,14 +128,14 @@ impl<'de> DeserializeSeed<'de> for Find {
 }
 
 impl<'de> Visitor<'de> for Find {
-    type Value = Found<'de>;
+    type Value = FieldValues<'de>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a row, a JSON object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = Found::default();
+        let mut found = FieldValues::default();
         while let Some(Text(key)) = map.next_key()? {
             let Some(column) = Column::of(&key, self.0) else {
                 map.next_value::<IgnoredAny>()?;

@@ -13,7 +13,7 @@ use rollout_config::nearest::nearest;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::column::{COLUMNS, Column, Found};
+use super::column::{COLUMNS, Column, FieldValues};
 use super::task::Task;
 use super::template::Template;
 use crate::canonical::{Fields, write_string};
@@ -47,7 +47,7 @@ pub struct Mapping {
 
 /// The prompt that a template built, as a JSON string.
 pub(crate) struct Mapped<'a> {
-    pub(crate) found: Found<'a>,
+    pub(crate) found: FieldValues<'a>,
     pub(crate) prompt_json: Option<String>,
     /// Which of the mapped columns the row has, one bit each.
     pub(crate) present: u16,
@@ -117,7 +117,7 @@ impl Mapping {
     /// Finds the fields of a row. An error is about the whole row.
     pub(crate) fn find<'a>(&self, fields: Fields<'a>) -> Result<Mapped<'a>, String> {
         let Fields(fields) = fields;
-        let mut found = Found::default();
+        let mut found = FieldValues::default();
         for (name, value) in &fields {
             if let Some(field) = self.field(name)
                 && !found.set(field, value)

@@ -6,13 +6,13 @@
 
 use serde_json::value::RawValue;
 
-use super::column::{Column, Found};
+use super::column::{Column, FieldValues};
 use crate::canonical::canonical;
 
 const URL_BYTES_MAX: usize = 256;
 
 /// The canonical JSON of a line's request; an error has the value at fault.
-pub(super) fn asked<'a>(found: &Found<'a>) -> Result<String, (Option<&'a RawValue>, String)> {
+pub(super) fn asked<'a>(found: &FieldValues<'a>) -> Result<String, (Option<&'a RawValue>, String)> {
     let get = |column, name: &str| {
         found
             .given(column)

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use serde::de::DeserializeSeed;
 use serde_json::value::RawValue;
 
-use super::column::{Column, Find, Found};
+use super::column::{Column, FieldValues, Find};
 use super::mapping::Mapping;
 use super::openai;
 use super::task::Task;
@@ -93,7 +93,7 @@ impl<'a> Row<'a> {
 
     fn of(
         line: &Line<'a>,
-        found: &Found<'a>,
+        found: &FieldValues<'a>,
         made: Option<String>,
         task: Task,
         sampling: &Sampling,
@@ -149,7 +149,7 @@ pub fn own_id_of(body: &[u8], task: Task) -> Option<String> {
     own_id(found.given(Column::Id)?, task).ok().map(Cow::into_owned)
 }
 
-fn fields(line: &str, task: Task) -> Result<Found<'_>, serde_json::Error> {
+fn fields(line: &str, task: Task) -> Result<FieldValues<'_>, serde_json::Error> {
     let mut de = serde_json::Deserializer::from_str(line);
     let found = Find(task).deserialize(&mut de)?;
     de.end()?;
@@ -159,7 +159,7 @@ fn fields(line: &str, task: Task) -> Result<Found<'_>, serde_json::Error> {
 /// The request of a prompt or messages, with related fields.
 fn asked_prompt<'a>(
     line: &Line<'a>,
-    found: &Found<'a>,
+    found: &FieldValues<'a>,
     made: Option<String>,
 ) -> Result<Cow<'a, str>, RowError> {
     let made = made.map(Cow::Owned);
@@ -197,7 +197,7 @@ fn asked_prompt<'a>(
 }
 
 /// The request of a query and a document, with related fields.
-fn asked_score<'a>(line: &Line<'a>, found: &Found<'a>) -> Result<String, RowError> {
+fn asked_score<'a>(line: &Line<'a>, found: &FieldValues<'a>) -> Result<String, RowError> {
     let one = |column: Column, name: &str| match found.given(column) {
         Some(value) => text(line, value, name),
         None => {
@@ -210,7 +210,7 @@ fn asked_score<'a>(line: &Line<'a>, found: &Found<'a>) -> Result<String, RowErro
     Ok(object(pairs))
 }
 
-fn lora<'a>(line: &Line<'a>, found: &Found<'a>) -> Result<Option<Cow<'a, str>>, RowError> {
+fn lora<'a>(line: &Line<'a>, found: &FieldValues<'a>) -> Result<Option<Cow<'a, str>>, RowError> {
     let Some(lora) = found.given(Column::Lora) else { return Ok(None) };
     let name = text(line, lora, "lora")?;
     match name.len() {

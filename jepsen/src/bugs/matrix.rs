@@ -125,13 +125,13 @@ pub(super) fn digest(program: &Path) -> Result<String> {
 
 /// The alarms that found a bug.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Found {
+pub(super) struct Detection {
     pub(super) seed: u64,
     pub(super) workload: String,
     pub(super) alarms: Vec<String>,
 }
 
-impl Found {
+impl Detection {
     fn checkers(&self) -> String {
         let checker = |alarm: &String| {
             let first = alarm.lines().next().unwrap_or_default();
@@ -148,7 +148,7 @@ impl Found {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) bug: String,
-    pub(super) found: Option<Found>,
+    pub(super) found: Option<Detection>,
     pub(super) runs: u64,
     pub(super) broken: u64,
     pub(super) unknown: u64,

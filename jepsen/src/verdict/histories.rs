@@ -22,7 +22,7 @@ const BUDGET: Budget = Budget { configurations: 50_000_000, time: Duration::from
 
 /// The findings on a history.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct Findings {
     pub(super) violations: Vec<String>,
     pub(super) doubts: Vec<String>,
     pub(super) operations: usize,
@@ -41,8 +41,8 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// An operation that its model cannot understand.
-pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> {
-    let mut found = Found::default();
+pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Findings> {
+    let mut found = Findings::default();
     match workload {
         "item" | "steal" => {
             let (submissions, rows) = split(operations, RUN_PREFIX);
@@ -111,7 +111,7 @@ fn split(operations: &[Operation], prefix: &str) -> (Vec<Operation>, Vec<Operati
     operations.iter().cloned().partition(theirs)
 }
 
-impl Found {
+impl Findings {
     /// A doubt if fewer than `least` were judged.
     fn want(&mut self, what: &str, least: usize) {
         self.least(what, self.keys, least);

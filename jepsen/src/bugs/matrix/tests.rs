@@ -26,7 +26,7 @@ fn what_is_unknown_or_cut_short_is_no_find_and_what_an_earlier_call_found_stays(
     assert!(!matrix.knows("a"), "it has to be run again");
     assert_eq!(matrix.status(|_| true), 2);
     let alarms = vec!["2 different states at log index 7".to_owned()];
-    let found = Some(Found { seed: 1, workload: "item".into(), alarms });
+    let found = Some(Detection { seed: 1, workload: "item".into(), alarms });
     matrix.add(Row { found, ..row("a") }).expect("a row");
     assert_eq!(matrix.status(|_| true), 0);
     let again = open(dir.path());
@@ -37,7 +37,7 @@ fn what_is_unknown_or_cut_short_is_no_find_and_what_an_earlier_call_found_stays(
     matrix.add(row(super::super::CLEAN)).expect("a row");
     assert_eq!(matrix.status(|_| true), 0);
     let alarms = vec!["c1 panicked".to_owned()];
-    let found = Some(Found { seed: 2, workload: "item".into(), alarms });
+    let found = Some(Detection { seed: 2, workload: "item".into(), alarms });
     matrix.add(Row { found, ..row(super::super::CLEAN) }).expect("a row");
     assert_eq!(matrix.status(|_| true), 1);
 }
@@ -81,7 +81,7 @@ fn the_status_is_of_what_was_asked_for_alone() {
     let mut matrix = open(dir.path());
     let found = || {
         let alarms = vec!["c1 panicked".to_owned()];
-        Some(Found { seed: 1, workload: "item".into(), alarms })
+        Some(Detection { seed: 1, workload: "item".into(), alarms })
     };
     matrix.add(row("missed")).expect("a row");
     matrix.add(Row { found: found(), ..row("found") }).expect("a row");
@@ -100,7 +100,7 @@ fn what_has_runs_that_could_not_be_made_and_found_nothing_is_measured_again() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut matrix = open(dir.path());
     let alarms = vec!["c1 panicked".to_owned()];
-    let found = Some(Found { seed: 2, workload: "item".into(), alarms });
+    let found = Some(Detection { seed: 2, workload: "item".into(), alarms });
     let clean = super::super::CLEAN;
     for bug in ["missed", clean] {
         matrix.add(Row { broken: 1, runs: 40, ..row(bug) }).expect("a row");
