@@ -53,7 +53,7 @@ impl Lease {
     }
 }
 
-struct Sent {
+struct SentExchange {
     exchange: v1::Exchange,
     ops: Vec<(Lease, Op)>,
     at_ns: u64,
@@ -74,7 +74,7 @@ pub(super) struct Worker {
     /// The last heartbeats and when they were sent.
     beaten: VecDeque<(u64, u64)>,
     held: Vec<Lease>,
-    sent: Option<Sent>,
+    sent: Option<SentExchange>,
     parts: u64,
     /// Slow at its work, so that others must help.
     sluggish: bool,

@@ -42,7 +42,7 @@ impl Report {
 }
 
 #[derive(Debug)]
-struct Sent {
+struct SentExchange {
     message: v1::Exchange,
     report: Report,
     /// Whether it was sent on the present stream.
@@ -64,7 +64,7 @@ pub(super) struct Exchanges {
     last_seq: u64,
     last_death: u64,
     outbox: Report,
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentExchange>,
 }
 
 impl Exchanges {
@@ -150,7 +150,7 @@ impl Exchanges {
             r#yield: report.yielded.as_ref().map_or(0, |y| y.0),
             yielded: report.yielded.as_ref().map(|y| y.1.to_wire()).unwrap_or_default(),
         };
-        self.sent.push_back(Sent { message, report, on_stream: false });
+        self.sent.push_back(SentExchange { message, report, on_stream: false });
         true
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Unit {
 }
 
 /// An unanswered exchange.
-struct Sent {
+struct SentExchange {
     message: v1::Exchange,
     /// Rows of its results.
     results: Vec<Unit>,
@@ -56,7 +56,7 @@ pub(super) struct Slot {
     finished: Vec<Unit>,
     finished_since: Option<Instant>,
     yielding: Option<(u64, Vec<Unit>)>,
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentExchange>,
     dry: bool,
 }
 
@@ -194,7 +194,7 @@ impl Slot {
             yielded: to_wire(given.clone()),
             ..v1::Exchange::default()
         };
-        self.sent.push_back(Sent { message, results, given, at: now, on_stream: false });
+        self.sent.push_back(SentExchange { message, results, given, at: now, on_stream: false });
     }
 
     /// Rows to request, by a real slot's rule: none while most of its credit is in use, unless its queue is empty.

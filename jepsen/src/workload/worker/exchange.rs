@@ -5,7 +5,7 @@
 
 use super::super::item::Style;
 use super::super::submitter::{NAMESPACE, hex};
-use super::{Lease, Sent, Worker};
+use super::{Lease, SentExchange, Worker};
 use crate::events::What;
 use rand::Rng;
 use rollout_proto::v1;
@@ -63,7 +63,7 @@ impl Worker {
             _ => 0,
         };
         let at_ns = self.shared.recorder.now_ns();
-        self.sent = Some(Sent { exchange: exchange.clone(), ops, at_ns, copies: 1 });
+        self.sent = Some(SentExchange { exchange: exchange.clone(), ops, at_ns, copies: 1 });
         exchange
     }
 
