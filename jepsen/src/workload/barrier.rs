@@ -7,7 +7,7 @@
 
 use super::positioned::Positioned;
 use super::repeat;
-use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS, job, participant};
+use super::trainers::{LIMIT, SendResult, Shared, Tasks, Trainer, WAIT_MS, job, participant};
 use crate::events::What;
 use crate::fleet::Fleet;
 use crate::recorder::{By, Recorder};
@@ -169,12 +169,12 @@ impl Walker {
         };
         let told = |answer: &v1::JoinResponse| answer.ticket.to_string();
         match self.trainer.change(request, "participate", send, told).await {
-            Sent::Answered(answer, by) => {
+            SendResult::Answered(answer, by) => {
                 self.ticket = answer.ticket;
                 recorder.ok(&op, json!(answer.ticket.to_string()), by);
             }
-            Sent::Refused(_, why) => recorder.fail(&op, why),
-            Sent::Lost(why) => recorder.info(&op, why),
+            SendResult::Refused(_, why) => recorder.fail(&op, why),
+            SendResult::Lost(why) => recorder.info(&op, why),
         }
     }
 
@@ -212,18 +212,18 @@ impl Walker {
         };
         let told = |answer: &v1::ArriveResponse| answer.ticket.to_string();
         match self.trainer.change(request, "arrive", send, told).await {
-            Sent::Answered(_, by) => {
+            SendResult::Answered(_, by) => {
                 recorder.ok(&op, Value::Null, by);
                 true
             }
-            Sent::Refused(code, why) => {
+            SendResult::Refused(code, why) => {
                 if code == rollout_proto::ErrorCode::ParticipantGone {
                     self.ticket = 0;
                 }
                 recorder.fail(&op, why);
                 false
             }
-            Sent::Lost(why) => {
+            SendResult::Lost(why) => {
                 recorder.info(&op, why);
                 false
             }

@@ -7,7 +7,7 @@
 use super::positioned::Positioned;
 use super::repeat;
 use super::store::text;
-use super::trainers::{LIMIT, Sent, Trainer, WAIT_MS};
+use super::trainers::{LIMIT, SendResult, Trainer, WAIT_MS};
 use crate::events::What;
 use rand::Rng;
 use rollout_proto::{CallOptions, services, v1};
@@ -87,7 +87,7 @@ async fn apply(trainer: &mut Trainer) {
     };
     let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
     match trainer.change(request, "apply", send, told).await {
-        Sent::Answered(answer, by) => {
+        SendResult::Answered(answer, by) => {
             let mut told = Vec::new();
             for answer in answer.answers {
                 told.push(match answer.kind {
@@ -103,8 +103,8 @@ async fn apply(trainer: &mut Trainer) {
             }
             recorder.ok(&op, Value::Array(told), by);
         }
-        Sent::Refused(_, why) => recorder.fail(&op, why),
-        Sent::Lost(why) => recorder.info(&op, why),
+        SendResult::Refused(_, why) => recorder.fail(&op, why),
+        SendResult::Lost(why) => recorder.info(&op, why),
     }
 }
 
@@ -179,8 +179,8 @@ async fn drop_all(trainer: &mut Trainer) {
         async move { services::store(channel).drop(request).await }
     };
     match trainer.change(request, "drop", send, |_| String::new()).await {
-        Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
-        Sent::Refused(_, why) => recorder.fail(&op, why),
-        Sent::Lost(why) => recorder.info(&op, why),
+        SendResult::Answered(_, by) => recorder.ok(&op, Value::Null, by),
+        SendResult::Refused(_, why) => recorder.fail(&op, why),
+        SendResult::Lost(why) => recorder.info(&op, why),
     }
 }

@@ -6,7 +6,7 @@
 
 use super::positioned::Positioned;
 use super::repeat;
-use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS, job, participant};
+use super::trainers::{LIMIT, SendResult, Shared, Tasks, Trainer, WAIT_MS, job, participant};
 use crate::events::What;
 use crate::fleet::Fleet;
 use crate::recorder::{By, Recorder};
@@ -143,19 +143,19 @@ impl Member {
         };
         let told = |answer: &v1::JoinResponse| answer.ticket.to_string();
         match self.trainer.change(request, "join", send, told).await {
-            Sent::Answered(answer, by) => {
+            SendResult::Answered(answer, by) => {
                 recorder.ok(&op, json!(answer.ticket.to_string()), by);
                 Joined::Ticket(answer.ticket)
             }
-            Sent::Refused(ErrorCode::RendezvousClosed, _) => {
+            SendResult::Refused(ErrorCode::RendezvousClosed, _) => {
                 recorder.ok(&op, json!(false), By::default());
                 Joined::Closed
             }
-            Sent::Refused(_, why) => {
+            SendResult::Refused(_, why) => {
                 recorder.fail(&op, why);
                 Joined::Not
             }
-            Sent::Lost(why) => {
+            SendResult::Lost(why) => {
                 recorder.info(&op, why);
                 Joined::Not
             }
@@ -257,9 +257,9 @@ impl Member {
         };
         let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
         match self.trainer.change(request, "introduce", send, told).await {
-            Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
-            Sent::Refused(_, why) => recorder.fail(&op, why),
-            Sent::Lost(why) => recorder.info(&op, why),
+            SendResult::Answered(_, by) => recorder.ok(&op, Value::Null, by),
+            SendResult::Refused(_, why) => recorder.fail(&op, why),
+            SendResult::Lost(why) => recorder.info(&op, why),
         }
     }
 
@@ -311,9 +311,9 @@ impl Member {
                     async move { services::rendezvous(channel).leave(request).await }
                 };
                 match self.trainer.change(request, "leave", send, |_| String::new()).await {
-                    Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
-                    Sent::Refused(_, why) => recorder.fail(&op, why),
-                    Sent::Lost(why) => recorder.info(&op, why),
+                    SendResult::Answered(_, by) => recorder.ok(&op, Value::Null, by),
+                    SendResult::Refused(_, why) => recorder.fail(&op, why),
+                    SendResult::Lost(why) => recorder.info(&op, why),
                 }
             }
             _ => self.trainer.pause(1600..3000).await,
@@ -333,9 +333,9 @@ impl Member {
             async move { services::rendezvous(channel).close(request).await }
         };
         match self.trainer.change(request, "close", send, |_| String::new()).await {
-            Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
-            Sent::Refused(_, why) => return recorder.fail(&op, why),
-            Sent::Lost(why) => return recorder.info(&op, why),
+            SendResult::Answered(_, by) => recorder.ok(&op, Value::Null, by),
+            SendResult::Refused(_, why) => return recorder.fail(&op, why),
+            SendResult::Lost(why) => return recorder.info(&op, why),
         }
         // Joining any job that it has closed, this one or an old one, must fail.
         self.closed.push(name);

@@ -10,7 +10,7 @@ mod claims;
 use super::positioned::Positioned;
 use super::repeat;
 use super::shards::Launch;
-use super::trainers::{LIMIT, Sent, Trainer, job};
+use super::trainers::{LIMIT, SendResult, Trainer, job};
 use crate::events::What;
 use crate::recorder::Op;
 use anyhow::Result;
@@ -176,12 +176,12 @@ impl ShardTrainer {
         &mut self,
         round: u64,
         op: &Op,
-        sent: Sent<(u64, Option<v1::Lineage>, Option<v1::Checkpoint>)>,
+        sent: SendResult<(u64, Option<v1::Lineage>, Option<v1::Checkpoint>)>,
     ) -> Option<Place> {
         let recorder = self.trainer.shared.recorder.clone();
         let ((ticket, lineage, checkpoint), by) = match sent {
-            Sent::Answered(answer, by) => (answer, by),
-            Sent::Refused(code, why) => {
+            SendResult::Answered(answer, by) => (answer, by),
+            SendResult::Refused(code, why) => {
                 // If others have passed this round, or it has no place in it, try the next.
                 let next = self.trainer.rng.random_ratio(1, 3);
                 if code == ErrorCode::LineageTorn {
@@ -192,7 +192,7 @@ impl ShardTrainer {
                 recorder.fail(op, why);
                 return None;
             }
-            Sent::Lost(why) => {
+            SendResult::Lost(why) => {
                 self.dies();
                 recorder.info(op, why);
                 return None;

@@ -5,7 +5,7 @@
 //! lost count comes back as another process. Every grant and every report is recorded with the lineage it belongs to.
 
 use super::shard_trainer::{Place, ShardTrainer};
-use super::trainers::{Sent, Shared, Tasks, Trainer};
+use super::trainers::{SendResult, Shared, Tasks, Trainer};
 use crate::events::What;
 use crate::fleet::Fleet;
 use crate::recorder::Recorder;
@@ -165,7 +165,7 @@ async fn begin(mut trainer: ShardTrainer) -> Result<()> {
             async move { services::datasets(channel).create_dataset(request).await }
         };
         let told = |answer: &v1::CreateDatasetResponse| format!("{:?}", answer.dataset);
-        if let Sent::Answered(..) =
+        if let SendResult::Answered(..) =
             trainer.trainer.change(request, "create a dataset", send, told).await
         {
             break;

@@ -9,7 +9,7 @@ use super::kv_store;
 use super::positioned::Positioned;
 use super::repeat;
 use super::store_readers;
-use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS};
+use super::trainers::{LIMIT, SendResult, Shared, Tasks, Trainer, WAIT_MS};
 use crate::events::What;
 use crate::fleet::Fleet;
 use crate::nemesis::Family;
@@ -201,7 +201,7 @@ impl User {
         };
         let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
         match self.trainer.change(request, f, send, told).await {
-            Sent::Answered(answer, by) => {
+            SendResult::Answered(answer, by) => {
                 let answer = answer.answers.into_iter().next().and_then(|answer| answer.kind);
                 let value = match answer {
                     Some(AnswerKind::Number(sum)) => json!(sum),
@@ -215,8 +215,8 @@ impl User {
                 };
                 recorder.ok(&op, value, by);
             }
-            Sent::Refused(_, why) => recorder.fail(&op, why),
-            Sent::Lost(why) => recorder.info(&op, why),
+            SendResult::Refused(_, why) => recorder.fail(&op, why),
+            SendResult::Lost(why) => recorder.info(&op, why),
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::item::{RUN_PREFIX, Run, Shared, Style};
 use super::repeat;
-use super::trainers::{Sent, Trainer};
+use super::trainers::{SendResult, Trainer};
 use crate::events::What;
 use crate::history::LogPosition;
 use crate::models::STRIKES_MAX;
@@ -183,11 +183,11 @@ impl Submitter {
         let id = Some(repeat::named(request.id()));
         let op = recorder.invoke(f, format!("{RUN_PREFIX}{run}"), given, id);
         match self.trainer.change(request, f, send, |answer| told(answer).to_string()).await {
-            Sent::Answered(answer, by) => {
+            SendResult::Answered(answer, by) => {
                 recorder.ok(&op, told(&answer), by);
                 Some(answer)
             }
-            Sent::Refused(code, why) => {
+            SendResult::Refused(code, why) => {
                 if NOT_AS_LEFT.contains(&code) {
                     let what = format!("a {f} of run {run}");
                     recorder.event(What::Refused { what, why: why.clone() });
@@ -197,7 +197,7 @@ impl Submitter {
                 recorder.fail(&op, why);
                 None
             }
-            Sent::Lost(why) => {
+            SendResult::Lost(why) => {
                 recorder.info(&op, why);
                 None
             }

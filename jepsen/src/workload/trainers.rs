@@ -91,7 +91,7 @@ pub(super) struct Trainer {
 }
 
 /// The outcome of a request that changes something.
-pub(super) enum Sent<T> {
+pub(super) enum SendResult<T> {
     /// It was answered.
     Answered(T, By),
     /// It was refused for good, and did not happen.
@@ -100,13 +100,13 @@ pub(super) enum Sent<T> {
     Lost(String),
 }
 
-impl<T> Sent<T> {
+impl<T> SendResult<T> {
     /// The same with a part of the answer.
-    pub(super) fn map<U>(self, part: impl FnOnce(T) -> U) -> Sent<U> {
+    pub(super) fn map<U>(self, part: impl FnOnce(T) -> U) -> SendResult<U> {
         match self {
-            Self::Answered(answer, by) => Sent::Answered(part(answer), by),
-            Self::Refused(code, why) => Sent::Refused(code, why),
-            Self::Lost(why) => Sent::Lost(why),
+            Self::Answered(answer, by) => SendResult::Answered(part(answer), by),
+            Self::Refused(code, why) => SendResult::Refused(code, why),
+            Self::Lost(why) => SendResult::Lost(why),
         }
     }
 }
@@ -158,7 +158,7 @@ impl Trainer {
         what: &'static str,
         send: F,
         told: impl Fn(&T) -> String,
-    ) -> Sent<T>
+    ) -> SendResult<T>
     where
         T: HasHeader,
         F: Fn(Channel, v1::RequestId) -> Fut,
@@ -184,13 +184,13 @@ impl Trainer {
                     return match (error.code, error.outcome) {
                         (ErrorCode::SessionUnknown | ErrorCode::RequestForgotten, _) => {
                             self.session = None;
-                            Sent::Lost(error.to_string())
+                            SendResult::Lost(error.to_string())
                         }
-                        (code, Outcome::NotApplied) => Sent::Refused(code, error.to_string()),
-                        _ => Sent::Lost(error.to_string()),
+                        (code, Outcome::NotApplied) => SendResult::Refused(code, error.to_string()),
+                        _ => SendResult::Lost(error.to_string()),
                     };
                 }
-                Err(error) if self.shared.stopping() => return Sent::Lost(error.to_string()),
+                Err(error) if self.shared.stopping() => return SendResult::Lost(error.to_string()),
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         };
@@ -202,7 +202,7 @@ impl Trainer {
             }
         }
         pending.ack();
-        Sent::Answered(first, by)
+        SendResult::Answered(first, by)
     }
 
     /// Sends a keep-alive for a participant until a member answers, and returns the answer.

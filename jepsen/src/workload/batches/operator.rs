@@ -7,7 +7,7 @@
 use super::super::positioned::Positioned;
 use super::super::repeat;
 use super::super::submitter::NAMESPACE;
-use super::super::trainers::Sent;
+use super::super::trainers::SendResult;
 use super::LOOK;
 use super::batch::Batch;
 use super::user::User;
@@ -85,7 +85,7 @@ impl User {
         request: PendingRequest,
         batch: &Batch,
         (action, what): (v1::RunAction, &'static str),
-    ) -> Sent<Option<v1::RunCounts>> {
+    ) -> SendResult<Option<v1::RunCounts>> {
         let name = batch.name.clone();
         let send = |channel, id| {
             let request = v1::ControlRunRequest {
@@ -111,16 +111,16 @@ impl User {
                 let op = recorder.invoke("cancel", batch.key.clone(), Value::Null, id);
                 let order = (v1::RunAction::Cancel, "cancel");
                 match self.control(request, batch, order).await {
-                    Sent::Answered(counts, by) => {
+                    SendResult::Answered(counts, by) => {
                         let told = counts.as_ref().map_or(Value::Null, counts_value);
                         recorder.ok(&op, told, by);
                         return true;
                     }
-                    Sent::Refused(_, why) => {
+                    SendResult::Refused(_, why) => {
                         recorder.fail(&op, why);
                         return false;
                     }
-                    Sent::Lost(why) => recorder.info(&op, why),
+                    SendResult::Lost(why) => recorder.info(&op, why),
                 }
             }
             tokio::time::sleep(LOOK).await;
@@ -135,9 +135,9 @@ impl User {
             let id = Some(repeat::named(request.id()));
             let op = recorder.invoke("resume", batch.key.clone(), Value::Null, id);
             match self.control(request, batch, (v1::RunAction::Resume, "resume")).await {
-                Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
-                Sent::Refused(_, why) => recorder.fail(&op, why),
-                Sent::Lost(why) => recorder.info(&op, why),
+                SendResult::Answered(_, by) => recorder.ok(&op, Value::Null, by),
+                SendResult::Refused(_, why) => recorder.fail(&op, why),
+                SendResult::Lost(why) => recorder.info(&op, why),
             }
         }
         self.retry(batch).await;
@@ -162,12 +162,12 @@ impl User {
         };
         let answered = |answer: &v1::RetryItemsResponse| answer.rows.to_string();
         match self.client.change(request, "retry", send, answered).await {
-            Sent::Answered(answer, by) => {
+            SendResult::Answered(answer, by) => {
                 recorder.ok(&op, json!(answer.rows), by);
                 return true;
             }
-            Sent::Refused(_, why) => recorder.fail(&op, why),
-            Sent::Lost(why) => recorder.info(&op, why),
+            SendResult::Refused(_, why) => recorder.fail(&op, why),
+            SendResult::Lost(why) => recorder.info(&op, why),
         }
         false
     }
@@ -185,16 +185,16 @@ impl User {
             async move { services::runs(channel).delete_run(request).await }
         };
         match self.client.change(request, "delete", send, |_| String::new()).await {
-            Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
+            SendResult::Answered(_, by) => recorder.ok(&op, Value::Null, by),
             // It is gone: an earlier copy of the request may have deleted it.
-            Sent::Refused(ErrorCode::RunNotFound, _) => {
+            SendResult::Refused(ErrorCode::RunNotFound, _) => {
                 recorder.ok(&op, json!("none"), By::default());
             }
-            Sent::Refused(_, why) => {
+            SendResult::Refused(_, why) => {
                 recorder.fail(&op, why);
                 return false;
             }
-            Sent::Lost(why) => recorder.info(&op, why),
+            SendResult::Lost(why) => recorder.info(&op, why),
         }
         let mut gone = 0;
         while gone < 2 && !self.shared.is_over() {

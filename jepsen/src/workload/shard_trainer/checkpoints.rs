@@ -5,7 +5,7 @@
 
 use super::super::repeat;
 use super::super::shards::DATASET;
-use super::super::trainers::Sent;
+use super::super::trainers::SendResult;
 use super::{Gone, Place, ShardTrainer};
 use anyhow::{Context, Result};
 use prost::Message;
@@ -30,13 +30,16 @@ impl ShardTrainer {
         };
         let told = |answer: &v1::BeginCheckpointResponse| answer.rank.to_string();
         let checkpoint = match self.trainer.change(request, "begin", send, told).await {
-            Sent::Answered(answer, _) => answer.checkpoint.unwrap_or_default(),
-            Sent::Refused(code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind), why) => {
+            SendResult::Answered(answer, _) => answer.checkpoint.unwrap_or_default(),
+            SendResult::Refused(
+                code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind),
+                why,
+            ) => {
                 return Err(self.refused(place, None, code, why));
             }
             // A trainer has not joined yet, or it is too late for this checkpoint: wait for the next one.
-            Sent::Refused(..) => return Ok(()),
-            Sent::Lost(why) => return Err(self.lost(None, why)),
+            SendResult::Refused(..) => return Ok(()),
+            SendResult::Lost(why) => return Err(self.lost(None, why)),
         };
         let Ok(manifest) = written(&checkpoint, self.name) else { return Ok(()) };
         let told = place.held.iter().map(|h| json!([h.epoch, h.shard, h.read - h.first]));
@@ -65,21 +68,21 @@ impl ShardTrainer {
             async move { services::checkpoints(channel).report_checkpoint(request).await }
         };
         match self.trainer.change(request, "report", send, |_| String::new()).await {
-            Sent::Answered(answer, by) => {
+            SendResult::Answered(answer, by) => {
                 let state = answer.checkpoint.unwrap_or_default().state();
                 let complete = state == v1::CheckpointState::Complete;
                 let told = if complete { "complete" } else { "open" };
                 recorder.ok(&op, json!(told), by);
                 Ok(())
             }
-            Sent::Refused(
+            SendResult::Refused(
                 code @ (ErrorCode::LineageTorn
                 | ErrorCode::TrainerLeftBehind
                 | ErrorCode::ShardConflict),
                 why,
             ) => Err(self.refused(place, Some(&op), code, why)),
             // The checkpoint was given up meanwhile, or it was complete and has been removed.
-            Sent::Refused(_, why) | Sent::Lost(why) => {
+            SendResult::Refused(_, why) | SendResult::Lost(why) => {
                 recorder.info(&op, why);
                 Ok(())
             }

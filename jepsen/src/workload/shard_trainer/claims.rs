@@ -4,7 +4,7 @@
 
 use super::super::repeat;
 use super::super::shards::DATASET;
-use super::super::trainers::Sent;
+use super::super::trainers::SendResult;
 use super::{Gone, Held, Place, ShardTrainer};
 use rand::Rng;
 use rollout_proto::{ErrorCode, services, v1};
@@ -33,11 +33,11 @@ impl ShardTrainer {
             format!("{shard:?}, finished: {}", answer.finished)
         };
         let (answer, by) = match self.trainer.change(request, "claim", send, told).await {
-            Sent::Answered(answer, by) => (answer, by),
+            SendResult::Answered(answer, by) => (answer, by),
             // Too many epochs are open: a checkpoint must come first.
-            Sent::Refused(ErrorCode::LimitExceeded, _) => return Ok(false),
-            Sent::Refused(code, why) => return Err(self.refused(place, None, code, why)),
-            Sent::Lost(why) => return Err(self.lost(None, why)),
+            SendResult::Refused(ErrorCode::LimitExceeded, _) => return Ok(false),
+            SendResult::Refused(code, why) => return Err(self.refused(place, None, code, why)),
+            SendResult::Lost(why) => return Err(self.lost(None, why)),
         };
         let input = json!([self.name, place.lineage]);
         match answer.shard {
@@ -92,9 +92,11 @@ impl ShardTrainer {
         };
         let told = |answer: &v1::FinishShardResponse| answer.epoch_finished.to_string();
         match self.trainer.change(request, "finish", send, told).await {
-            Sent::Answered(_, by) => recorder.ok(&op, json!("finished"), by),
-            Sent::Refused(code, why) => return Err(self.refused(place, Some(&op), code, why)),
-            Sent::Lost(why) => return Err(self.lost(Some(&op), why)),
+            SendResult::Answered(_, by) => recorder.ok(&op, json!("finished"), by),
+            SendResult::Refused(code, why) => {
+                return Err(self.refused(place, Some(&op), code, why));
+            }
+            SendResult::Lost(why) => return Err(self.lost(Some(&op), why)),
         }
         Ok(())
     }
@@ -124,9 +126,11 @@ impl ShardTrainer {
             async move { services::shards(channel).release_shard(request).await }
         };
         match self.trainer.change(request, "release", send, |_| String::new()).await {
-            Sent::Answered(_, by) => recorder.ok(&op, json!("released"), by),
-            Sent::Refused(code, why) => return Err(self.refused(place, Some(&op), code, why)),
-            Sent::Lost(why) => return Err(self.lost(Some(&op), why)),
+            SendResult::Answered(_, by) => recorder.ok(&op, json!("released"), by),
+            SendResult::Refused(code, why) => {
+                return Err(self.refused(place, Some(&op), code, why));
+            }
+            SendResult::Lost(why) => return Err(self.lost(Some(&op), why)),
         }
         Ok(())
     }
