@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 use self::backlog::Backlog;
 use crate::config::PartConfig;
-use crate::held::{Held, Named};
+use crate::held::{LeasedRows, NamedRows};
 use crate::lease_table::LeaseTable;
 use crate::part::{Finished, OpenPart, PartId};
 use crate::spool::{SpoolHandle, SpoolRoom};
@@ -226,7 +226,7 @@ impl Combiner {
     }
 
     /// Removes rows of a slot from open parts; returns the files in its spool that are now empty.
-    pub(crate) fn take_away(&self, slot: u32, named: &Named) -> Vec<PartId> {
+    pub(crate) fn take_away(&self, slot: u32, named: &NamedRows) -> Vec<PartId> {
         let mut inner = self.inner.lock();
         let mut emptied = Vec::new();
         inner.open.retain(|run, Open { part, .. }| {
@@ -287,15 +287,15 @@ impl Combiner {
     }
 
     /// Takes the rows of a closed part, which another report covers from now on.
-    pub(crate) fn give_up_rows(&self, id: PartId) -> Held {
-        let mut all = Held::default();
+    pub(crate) fn give_up_rows(&self, id: PartId) -> LeasedRows {
+        let mut all = LeasedRows::default();
         self.inner.lock().closed.take_rows(id).values().for_each(|rows| all.extend(rows));
         all
     }
 
     pub(crate) fn rows_in(&self, id: PartId) -> usize {
         let inner = self.inner.lock();
-        inner.closed.get(id).map_or(0, |closed| closed.rows.values().map(Held::len).sum())
+        inner.closed.get(id).map_or(0, |closed| closed.rows.values().map(LeasedRows::len).sum())
     }
 
     /// The leader has answered for a part, or it is no longer wanted.
@@ -323,7 +323,7 @@ impl Combiner {
     }
 
     /// The leader has answered for rows that are in no part; they may belong to any slot.
-    pub(crate) fn settle_rows(&self, rows: &Held) {
+    pub(crate) fn settle_rows(&self, rows: &LeasedRows) {
         if rows.is_empty() {
             return;
         }

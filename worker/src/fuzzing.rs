@@ -14,7 +14,7 @@ use crate::engine::EngineRow;
 use crate::engine::evidence::{Crash, DeathEvidence, classify};
 pub use crate::engine::openai::fuzzing::answer;
 use crate::enrolment::EnrolledMetadata;
-use crate::held::{Named, first_ranges, listed};
+use crate::held::{NamedRows, first_ranges, listed};
 use crate::run::RunInfo;
 use crate::versions;
 
@@ -34,7 +34,7 @@ pub fn rows(held: Vec<v1::HeldRows>) -> usize {
     let rows = held.iter().flat_map(|set| &set.rows).filter_map(listed).map(|rows| rows.len());
     let rows = rows.sum();
     let few = first_ranges(held, 4);
-    Named::new(few).contains((0, 0), 0);
+    NamedRows::new(few).contains((0, 0), 0);
     rows
 }
 

@@ -15,11 +15,11 @@ pub(crate) type Lease = (u32, u64);
 
 /// Rows, each under the attempt that holds it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct LeasedRows {
     sets: BTreeMap<Lease, BTreeSet<u64>>,
 }
 
-impl Held {
+impl LeasedRows {
     pub(crate) fn insert(&mut self, lease: Lease, row: u64) -> bool {
         self.sets.entry(lease).or_default().insert(row)
     }
@@ -82,7 +82,7 @@ impl Held {
     }
 }
 
-impl FromIterator<(Lease, u64)> for Held {
+impl FromIterator<(Lease, u64)> for LeasedRows {
     fn from_iter<I: IntoIterator<Item = (Lease, u64)>>(rows: I) -> Self {
         let mut held = Self::default();
         for (lease, row) in rows {
@@ -124,11 +124,11 @@ pub(crate) fn first_ranges(mut held: Vec<v1::HeldRows>, max: usize) -> Vec<v1::H
 
 /// The rows of a message, each under its attempt, without listing them.
 #[derive(Debug, Default)]
-pub(crate) struct Named {
+pub(crate) struct NamedRows {
     sets: BTreeMap<Lease, Vec<v1::Rows>>,
 }
 
-impl Named {
+impl NamedRows {
     pub(crate) fn new(held: impl IntoIterator<Item = v1::HeldRows>) -> Self {
         let mut sets: BTreeMap<Lease, Vec<v1::Rows>> = BTreeMap::new();
         for set in held {
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn rows_go_over_the_wire_as_ranges_and_come_back() {
-        let held: Held = [1, 2, 3, 7, 9, 10].map(|row| ((4, 5), row)).into_iter().collect();
+        let held: LeasedRows = [1, 2, 3, 7, 9, 10].map(|row| ((4, 5), row)).into_iter().collect();
         let wire = held.to_wire();
         assert_eq!(wire.len(), 1);
         let rows = wire[0].rows.clone().unwrap();
@@ -171,7 +171,7 @@ mod tests {
             (&[1, 7, 9][..], &[3, 1, 2][..])
         );
         assert_eq!(listed(&rows).unwrap(), [1, 2, 3, 7, 9, 10]);
-        let named = Named::new(wire);
+        let named = NamedRows::new(wire);
         assert!(held.iter().all(|(lease, row)| named.contains(lease, row)));
         assert!(
             !named.contains((4, 5), 8) && !named.contains((4, 6), 1) && !named.contains((4, 5), 0)
@@ -181,9 +181,9 @@ mod tests {
     #[test]
     fn rows_in_too_many_ranges_for_a_message_are_named_from_the_first_on() {
         let rows = [((4, 5), 1), ((4, 5), 3), ((4, 5), 4), ((4, 6), 8), ((4, 6), 10)];
-        let held: Held = rows.into_iter().collect();
+        let held: LeasedRows = rows.into_iter().collect();
         let named = |max| -> Vec<(Lease, u64)> {
-            let named = Named::new(first_ranges(held.to_wire(), max));
+            let named = NamedRows::new(first_ranges(held.to_wire(), max));
             held.iter().filter(|(lease, row)| named.contains(*lease, *row)).collect()
         };
         for (max, expected) in [(0, 0), (1, 1), (2, 3), (3, 4), (4, 5), (9, 5)] {
@@ -196,7 +196,7 @@ mod tests {
     fn a_monstrous_range_is_refused_without_listing_it() {
         let rows = v1::Rows { starts: vec![u64::MAX - 1, 0], lens: vec![u32::MAX, 1] };
         assert_eq!(listed(&rows), None);
-        let named = Named::new([v1::HeldRows { run: 1, attempt: 1, rows: Some(rows) }]);
+        let named = NamedRows::new([v1::HeldRows { run: 1, attempt: 1, rows: Some(rows) }]);
         assert!(named.contains((1, 1), u64::MAX) && named.contains((1, 1), 0));
     }
 }

@@ -6,14 +6,14 @@
 
 use rollout_proto::v1;
 
-use crate::held::{Held, Lease, Named};
+use crate::held::{Lease, LeasedRows, NamedRows};
 
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTable {
-    queued: Held,
-    running: Held,
+    queued: LeasedRows,
+    running: LeasedRows,
     /// Finished, failed or returned, and unanswered.
-    ended: Held,
+    ended: LeasedRows,
     /// Rows that the engine may run at once now.
     concurrency: usize,
 }
@@ -40,7 +40,7 @@ impl LeaseTable {
         self.ended.insert(lease, row);
     }
 
-    pub(crate) fn settle(&mut self, rows: &Held) {
+    pub(crate) fn settle(&mut self, rows: &LeasedRows) {
         for (lease, row) in rows.iter() {
             self.ended.remove(lease, row);
         }
@@ -91,12 +91,12 @@ impl LeaseTable {
         (self.queued.len(), self.running.len())
     }
 
-    pub(crate) fn queued(&self) -> &Held {
+    pub(crate) fn queued(&self) -> &LeasedRows {
         &self.queued
     }
 
     /// Removes rows; returns how many of them were held.
-    pub(crate) fn take(&mut self, named: &Named) -> usize {
+    pub(crate) fn take(&mut self, named: &NamedRows) -> usize {
         let mut taken = 0;
         for set in [&mut self.queued, &mut self.running, &mut self.ended] {
             let gone: Vec<_> =
@@ -111,21 +111,21 @@ impl LeaseTable {
 
     /// Rows that the leader must not give to another worker while this one is silent for a while: running rows, and
     /// ended rows that are unanswered.
-    pub(crate) fn started(&self) -> Held {
+    pub(crate) fn started(&self) -> LeasedRows {
         let mut all = self.running.clone();
         all.extend(&self.ended);
         all
     }
 
     /// Rows that wait or run, for which a revocation still matters.
-    pub(crate) fn unfinished(&self) -> Held {
+    pub(crate) fn unfinished(&self) -> LeasedRows {
         let mut all = self.running.clone();
         all.extend(&self.queued);
         all
     }
 
     /// Every row that this process holds.
-    pub(crate) fn held(&self) -> Held {
+    pub(crate) fn held(&self) -> LeasedRows {
         let mut all = self.started();
         all.extend(&self.queued);
         all
@@ -133,8 +133,8 @@ impl LeaseTable {
 }
 
 /// The sets of several slots in one list.
-pub(crate) fn to_wire<'a>(all: impl IntoIterator<Item = &'a Held>) -> Vec<v1::HeldRows> {
-    let mut sum = Held::default();
+pub(crate) fn to_wire<'a>(all: impl IntoIterator<Item = &'a LeasedRows>) -> Vec<v1::HeldRows> {
+    let mut sum = LeasedRows::default();
     all.into_iter().for_each(|held| sum.extend(held));
     sum.to_wire()
 }

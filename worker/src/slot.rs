@@ -51,7 +51,7 @@ use crate::combiner::{Combiner, Member};
 use crate::config::{EngineConfig, PartConfig};
 use crate::engine::{Completion, Engine, EngineFailure, EngineRow, News};
 use crate::fence::{Fence, Registration};
-use crate::held::{Lease, Named};
+use crate::held::{Lease, NamedRows};
 use crate::lease_table::LeaseTable;
 use crate::part::OpenPart;
 use crate::spool::SpoolHandle;
@@ -74,10 +74,10 @@ pub(crate) enum SlotCommand {
     /// The worker has registered; these rows were lost meanwhile.
     Registered {
         registration: Registration,
-        dropped: Arc<Named>,
+        dropped: Arc<NamedRows>,
     },
     /// Rows that no longer belong to this worker.
-    Gone(Arc<Named>),
+    Gone(Arc<NamedRows>),
     /// Request nothing, and signal when no exchange is unanswered.
     Quiesce(oneshot::Sender<()>),
     /// Take no more work, finish running rows by this time, report, end.

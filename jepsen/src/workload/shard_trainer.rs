@@ -41,7 +41,7 @@ pub(super) struct ShardTrainer {
 }
 
 /// A shard that it holds.
-struct Held {
+struct HeldShard {
     epoch: u64,
     shard: u32,
     token: u64,
@@ -51,7 +51,7 @@ struct Held {
     read: u64,
 }
 
-impl Held {
+impl HeldShard {
     fn key(&self) -> String {
         format!("{}/{}", self.epoch, self.shard)
     }
@@ -64,7 +64,7 @@ pub(super) struct Place {
     round: u64,
     step: u64,
     epoch: u64,
-    held: Vec<Held>,
+    held: Vec<HeldShard>,
     kept: Instant,
 }
 

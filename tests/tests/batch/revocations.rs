@@ -91,9 +91,9 @@ impl User {
 }
 
 /// Each row with its run and attempt.
-type Held = BTreeSet<(u32, u64, u64)>;
+type RowSet = BTreeSet<(u32, u64, u64)>;
 
-fn each(held: &v1::HeldRows) -> Held {
+fn each(held: &v1::HeldRows) -> RowSet {
     let rows = held.rows.iter().flat_map(|rows| rows.starts.iter().zip(&rows.lens));
     let rows = rows.flat_map(|(start, len)| *start..start + u64::from(*len));
     rows.map(|row| (held.run, held.attempt, row)).collect()
@@ -114,8 +114,8 @@ async fn hold(user: &mut User, worker: &mut PlayedWorker, run: &str) -> Result<v
 }
 
 /// The rows revoked before a heartbeat sent now is answered.
-async fn revoked(worker: &mut PlayedWorker) -> Result<Held> {
-    let mut revoked = Held::new();
+async fn revoked(worker: &mut PlayedWorker) -> Result<RowSet> {
+    let mut revoked = RowSet::new();
     let seq = worker.beat().await?;
     worker
         .until("that it is heard", |kind| match kind {
@@ -219,7 +219,7 @@ async fn rows_that_are_granted_while_their_run_is_cancelled_are_revoked() -> Res
     let mut user = User::come(&fleet).await?;
     // It never reports its waiting rows: only the cancellation itself knows whose rows it took.
     worker.beat().await?;
-    let (mut granted, mut told) = (Held::new(), Held::new());
+    let (mut granted, mut told) = (RowSet::new(), RowSet::new());
     let mut take = |kind: Down| match kind {
         Down::Revoke(revoke) => {
             told.extend(revoke.rows.iter().flat_map(each));

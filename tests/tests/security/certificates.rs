@@ -46,13 +46,13 @@ fn issuers(fleet: &Fleet) -> Option<Vec<String>> {
 }
 
 /// A stream that is opened once and read until it ends, with the reason.
-struct Held {
+struct HeldStream {
     of: String,
     heard: Arc<AtomicU64>,
     read: JoinHandle<String>,
 }
 
-impl Held {
+impl HeldStream {
     fn new<T: Send + 'static>(runtime: &Runtime, of: String, mut stream: Streaming<T>) -> Self {
         let heard = Arc::new(AtomicU64::new(0));
         let messages = heard.clone();
@@ -83,7 +83,7 @@ impl Held {
 }
 
 /// Opens streams that send something every second: a run's progress from the leader, and events from each member.
-fn hold_streams(fleet: &Fleet, runtime: &Runtime, run: &str) -> Result<Vec<Held>> {
+fn hold_streams(fleet: &Fleet, runtime: &Runtime, run: &str) -> Result<Vec<HeldStream>> {
     let watch =
         v1::WatchRunRequest { namespace: "default".into(), name: run.into(), interval_ms: 500 };
     let (user, operator) = (fleet.client("client", "user")?, fleet.client("admin", "operator")?);
@@ -101,10 +101,10 @@ fn hold_streams(fleet: &Fleet, runtime: &Runtime, run: &str) -> Result<Vec<Held>
         });
         Ok::<_, anyhow::Error>((run, events.await))
     })?;
-    let mut held = vec![Held::new(runtime, "the leader: a run".into(), run)];
+    let mut held = vec![HeldStream::new(runtime, "the leader: a run".into(), run)];
     for (member, stream) in events {
         let of = format!("{}: events", member.name);
-        held.push(Held::new(runtime, of, stream?));
+        held.push(HeldStream::new(runtime, of, stream?));
     }
     ensure!(held.len() == 4, "streams of three members: {}", held.len());
     Ok(held)

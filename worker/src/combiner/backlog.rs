@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::held::Held;
+use crate::held::LeasedRows;
 use crate::part::{OpenPart, PartId};
 
 /// Bytes and rows of closed parts without an answer; above either, slots start no more rows.
@@ -19,7 +19,7 @@ pub(super) const BACKLOG_PARTS_PER_SLOT: usize = 1024;
 
 /// A part in flight, or of an earlier process.
 pub(super) struct Closed {
-    pub(super) rows: BTreeMap<u32, Held>,
+    pub(super) rows: BTreeMap<u32, LeasedRows>,
     pub(super) files: BTreeSet<(u32, PartId)>,
     bytes: usize,
     count: usize,
@@ -27,7 +27,7 @@ pub(super) struct Closed {
 
 impl Closed {
     fn of(part: &OpenPart) -> Self {
-        let mut rows: BTreeMap<u32, Held> = BTreeMap::new();
+        let mut rows: BTreeMap<u32, LeasedRows> = BTreeMap::new();
         for row in &part.rows {
             rows.entry(row.slot).or_default().insert((part.id.run, row.attempt), row.row);
         }
@@ -67,7 +67,7 @@ impl Backlog {
     }
 
     /// Takes the rows of a part, which another report now covers. The part counts as before until it is removed.
-    pub(super) fn take_rows(&mut self, id: PartId) -> BTreeMap<u32, Held> {
+    pub(super) fn take_rows(&mut self, id: PartId) -> BTreeMap<u32, LeasedRows> {
         self.parts.get_mut(&id).map(|closed| std::mem::take(&mut closed.rows)).unwrap_or_default()
     }
 

@@ -244,8 +244,8 @@ async fn rows_that_were_taken_away_are_in_no_part() {
         worker.ends(slot, 1, row, ms(0)).await;
     }
     let wire = |rows: &[u64]| {
-        let held: Held = rows.iter().map(|row| (lease(1), *row)).collect();
-        Named::new(held.to_wire())
+        let held: LeasedRows = rows.iter().map(|row| (lease(1), *row)).collect();
+        NamedRows::new(held.to_wire())
     };
     // From an open part, whose file in the other slot's spool stays.
     let named = wire(&[3]);

@@ -17,7 +17,7 @@ use rollout_proto::{ClientError, ErrorCode, services, v1};
 use super::{HEARTBEAT, Session, fatal};
 use crate::agent_error::AgentError;
 use crate::backoff::Backoff;
-use crate::held::Named;
+use crate::held::NamedRows;
 use crate::lease_table::to_wire;
 use crate::offer;
 use crate::slot::SlotCommand;
@@ -101,7 +101,7 @@ impl Session {
         }
         let registration = self.fence.registered();
         self.fence.answered(*sent.lock(), self.link.self_fence);
-        let dropped = Arc::new(Named::new(answer.dropped));
+        let dropped = Arc::new(NamedRows::new(answer.dropped));
         for slot in &self.slots {
             // A slot that has ended holds nothing.
             let told = SlotCommand::Registered { registration, dropped: dropped.clone() };

@@ -23,7 +23,7 @@ use tonic::Streaming;
 use super::{Observed, Session};
 use crate::agent_error::AgentError;
 use crate::drain::DrainOrder;
-use crate::held::{Named, first_ranges};
+use crate::held::{NamedRows, first_ranges};
 use crate::lease_table::to_wire;
 use crate::slot::{SlotCommand, Uplink};
 
@@ -248,7 +248,7 @@ impl Session {
             }
             Some(Kind::Revoke(revoke)) => {
                 tracing::info!(reason = revoke.reason, "rows are revoked");
-                let named = Arc::new(Named::new(revoke.rows));
+                let named = Arc::new(NamedRows::new(revoke.rows));
                 for slot in &self.slots {
                     let gone = SlotCommand::Gone(named.clone());
                     if let Err(TrySendError::Full(_)) = slot.commands.try_send(gone) {

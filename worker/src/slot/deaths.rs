@@ -12,7 +12,7 @@ use super::shorten::shortened;
 use super::{Event, Slot};
 use crate::engine::evidence::classify;
 use crate::engine::{Death, News};
-use crate::held::Held;
+use crate::held::LeasedRows;
 
 impl Slot {
     /// Waits for the engine's next news.
@@ -36,7 +36,7 @@ impl Slot {
 
     fn died(&mut self, death: Death) {
         self.engine_up = false;
-        let started: Held = {
+        let started: LeasedRows = {
             let lease_table = self.lease_table.lock();
             let rows = death.rows.iter().copied();
             rows.filter(|(lease, row)| lease_table.is_running(*lease, *row)).collect()
@@ -76,14 +76,14 @@ impl Slot {
 
     /// A row that ran beside unwanted rows, of which the leader knows nothing, did not run alone: it is neither to
     /// blame nor cleared, and goes back to be retried.
-    fn company_spares(&mut self, started: Held, unwanted: usize) -> Held {
+    fn company_spares(&mut self, started: LeasedRows, unwanted: usize) -> LeasedRows {
         if unwanted == 0 || started.len() != 1 {
             return started;
         }
         for (lease, row) in started.iter() {
             self.give_back(lease, vec![row]);
         }
-        Held::default()
+        LeasedRows::default()
     }
 
     /// Memory ran out, so fewer rows run at once.

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use super::Slot;
-use crate::held::Held;
+use crate::held::LeasedRows;
 
 impl Slot {
     pub(super) fn begin_drain(&mut self, deadline: Instant) {
@@ -61,7 +61,7 @@ impl Slot {
         }
     }
 
-    fn give_back_all(&mut self, held: &Held) {
+    fn give_back_all(&mut self, held: &LeasedRows) {
         for set in held.leases() {
             let rows = held.rows_of(set);
             self.give_back(set, rows);

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use rollout_proto::v1;
 
-use crate::held::Held;
+use crate::held::LeasedRows;
 use crate::part::PartId;
 
 /// Parts, and failures, of one message; within these bounds it stays far below the wire's limit.
@@ -24,11 +24,11 @@ struct Report {
     parts: Vec<(PartId, v1::PartResult)>,
     failures: Vec<v1::FailedAttempt>,
     deaths: Vec<v1::EngineDeath>,
-    nacks: Held,
+    nacks: LeasedRows,
     /// The rows given up for another slot, under the number of the leader's request; none of them was started.
-    yielded: Option<(u64, Held)>,
+    yielded: Option<(u64, LeasedRows)>,
     /// The rows of failures, deaths, nacks, and given-up rows.
-    rows: Held,
+    rows: LeasedRows,
 }
 
 impl Report {
@@ -53,7 +53,7 @@ struct SentExchange {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Settled {
     pub(super) parts: Vec<PartId>,
-    pub(super) rows: Held,
+    pub(super) rows: LeasedRows,
     /// It requested rows.
     pub(super) asked: bool,
 }
@@ -76,26 +76,26 @@ impl Exchanges {
         self.outbox.parts.push((id, result));
     }
 
-    pub(super) fn failure(&mut self, failure: v1::FailedAttempt, rows: &Held) {
+    pub(super) fn failure(&mut self, failure: v1::FailedAttempt, rows: &LeasedRows) {
         self.outbox.rows.extend(rows);
         self.outbox.failures.push(failure);
     }
 
     /// Adds a death. Its number is unique in this process, so that it counts once however often it is sent.
-    pub(super) fn death(&mut self, mut death: v1::EngineDeath, rows: &Held) {
+    pub(super) fn death(&mut self, mut death: v1::EngineDeath, rows: &LeasedRows) {
         self.last_death += 1;
         death.number = self.last_death;
         self.outbox.rows.extend(rows);
         self.outbox.deaths.push(death);
     }
 
-    pub(super) fn nack(&mut self, rows: &Held) {
+    pub(super) fn nack(&mut self, rows: &LeasedRows) {
         self.outbox.rows.extend(rows);
         self.outbox.nacks.extend(rows);
     }
 
     /// Adds rows given up for the leader's request with this number; an empty set is an answer too.
-    pub(super) fn give_up(&mut self, id: u64, rows: Held) {
+    pub(super) fn give_up(&mut self, id: u64, rows: LeasedRows) {
         // An older answer is for a request that the leader has abandoned.
         if let Some((_, old)) = self.outbox.yielded.take() {
             self.outbox.nacks.extend(&old);
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn given_up_rows_are_reported_again_after_a_break_until_they_are_answered() {
         let mut exchanges = Exchanges::new(0);
-        let rows: Held = [((1, 5), 8), ((1, 5), 9)].into_iter().collect();
+        let rows: LeasedRows = [((1, 5), 8), ((1, 5), 9)].into_iter().collect();
         exchanges.give_up(7, rows.clone());
         assert!(exchanges.has_report() && exchanges.make(16));
         let first = send(&mut exchanges);
@@ -291,14 +291,14 @@ mod tests {
     fn a_death_has_its_number_however_often_it_is_sent() {
         let mut exchanges = Exchanges::new(0);
         for _ in 0..2 {
-            exchanges.death(v1::EngineDeath::default(), &Held::default());
+            exchanges.death(v1::EngineDeath::default(), &LeasedRows::default());
         }
         assert!(exchanges.make(0));
         let first = send(&mut exchanges);
         assert_eq!(first[0].deaths.iter().map(|death| death.number).collect::<Vec<_>>(), [1, 2]);
         exchanges.stream_broke();
         assert_eq!(send(&mut exchanges), first);
-        exchanges.death(v1::EngineDeath::default(), &Held::default());
+        exchanges.death(v1::EngineDeath::default(), &LeasedRows::default());
         exchanges.answered(1);
         assert!(exchanges.make(0));
         assert_eq!(send(&mut exchanges)[0].deaths[0].number, 3);
@@ -307,9 +307,9 @@ mod tests {
     #[test]
     fn giving_up_nothing_is_an_answer_and_rows_of_an_older_one_go_back() {
         let mut exchanges = Exchanges::new(0);
-        let rows: Held = [((1, 5), 9)].into_iter().collect();
+        let rows: LeasedRows = [((1, 5), 9)].into_iter().collect();
         exchanges.give_up(1, rows.clone());
-        exchanges.give_up(2, Held::default());
+        exchanges.give_up(2, LeasedRows::default());
         assert!(exchanges.make(0));
         let sent = send(&mut exchanges);
         assert_eq!((sent[0].r#yield, sent[0].yielded.len()), (2, 0));
@@ -321,7 +321,7 @@ mod tests {
     fn answers_may_come_in_any_order() {
         let mut exchanges = Exchanges::new(0);
         assert!(exchanges.make(8));
-        let failed: Held = [((1, 5), 9)].into_iter().collect();
+        let failed: LeasedRows = [((1, 5), 9)].into_iter().collect();
         let failure = v1::FailedAttempt {
             run: 1,
             attempt: 5,

@@ -16,7 +16,7 @@ use super::shorten::shortened;
 use super::upload::Uploader;
 use super::{Event, Slot};
 use crate::engine::LAST_WORDS_BYTES_MAX;
-use crate::held::Held;
+use crate::held::LeasedRows;
 
 /// How long a report waits for its text.
 const TEXT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -34,13 +34,13 @@ pub(super) enum FailureReport {
 #[derive(Debug)]
 pub(super) struct ReportWithText {
     report: FailureReport,
-    rows: Held,
+    rows: LeasedRows,
     text: Option<v1::BlobRef>,
 }
 
 impl Slot {
     /// Reports that ended rows failed. An empty text counts as none.
-    pub(super) fn report(&mut self, report: FailureReport, rows: Held, text: String) {
+    pub(super) fn report(&mut self, report: FailureReport, rows: LeasedRows, text: String) {
         let runs: BTreeSet<u32> = rows.iter().map(|((run, _), _)| run).collect();
         if text.is_empty() || runs.is_empty() || self.waiting_reports >= TEXTS_MAX {
             return self.send_report(ReportWithText { report, rows, text: None });

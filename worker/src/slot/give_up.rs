@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use rollout_proto::v1;
 
 use super::Slot;
-use crate::held::{Held, Lease};
+use crate::held::{Lease, LeasedRows};
 
 impl Slot {
     /// Gives up the rows that would start last. Rows for which the engine has a place are not offered, because they
@@ -25,7 +25,7 @@ impl Slot {
         self.exchanges.give_up(asked.id, given);
     }
 
-    fn last_unstarted(&self, asked: &v1::Yield) -> Held {
+    fn last_unstarted(&self, asked: &v1::Yield) -> LeasedRows {
         let places = match self.engine_up {
             true => self.pace.limit().saturating_sub(self.running.len()),
             false => 0,

@@ -187,7 +187,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::held::{Named, ranges};
+    use crate::held::{NamedRows, ranges};
 
     const LEASE: Lease = (1, 7);
 
@@ -231,7 +231,7 @@ mod tests {
     /// The run is cancelled.
     fn take_all(lease_table: &Mutex<LeaseTable>) {
         let held = v1::HeldRows { run: LEASE.0, attempt: LEASE.1, rows: Some(rows()) };
-        assert_eq!(lease_table.lock().take(&Named::new([held])), 2);
+        assert_eq!(lease_table.lock().take(&NamedRows::new([held])), 2);
     }
 
     #[tokio::test]

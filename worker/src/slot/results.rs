@@ -16,7 +16,7 @@ use super::shorten::shortened;
 use super::{Event, Slot, Uploaded};
 use crate::combiner::Appetite;
 use crate::engine::{Completion, EngineFailure, RowEnd};
-use crate::held::{Held, Lease, Named, ranges};
+use crate::held::{Lease, LeasedRows, NamedRows, ranges};
 use crate::part::{BODY_BYTES_MAX, Finished, OpenPart, PartId};
 use crate::run::RunInfo;
 
@@ -230,13 +230,13 @@ impl Slot {
 
     /// Reports rows of a lease as failed.
     pub(super) fn fail(&mut self, lease: Lease, rows: Vec<u64>, failure: &EngineFailure) {
-        let held: Held = rows.into_iter().map(|row| (lease, row)).collect();
+        let held: LeasedRows = rows.into_iter().map(|row| (lease, row)).collect();
         self.end_all(&held);
         self.tell_failure(&held, failure);
     }
 
     /// Reports rows of one lease, which have ended in any slot, as failed.
-    fn tell_failure(&mut self, held: &Held, failure: &EngineFailure) {
+    fn tell_failure(&mut self, held: &LeasedRows, failure: &EngineFailure) {
         let Some(lease) = held.leases().first().copied() else { return };
         metrics::counter!("rollout_worker_rows_total", "outcome" => "failed")
             .increment(held.len() as u64);
@@ -262,12 +262,12 @@ impl Slot {
         }
         metrics::counter!("rollout_worker_rows_total", "outcome" => "given_back")
             .increment(rows.len() as u64);
-        let held: Held = rows.into_iter().map(|row| (lease, row)).collect();
+        let held: LeasedRows = rows.into_iter().map(|row| (lease, row)).collect();
         self.end_all(&held);
         self.exchanges.nack(&held);
     }
 
-    pub(super) fn end_all(&self, held: &Held) {
+    pub(super) fn end_all(&self, held: &LeasedRows) {
         {
             let mut lease_table = self.lease_table.lock();
             held.iter().for_each(|(lease, row)| lease_table.end(lease, row));
@@ -277,7 +277,7 @@ impl Slot {
 
     /// Rows were revoked: running ones are stopped, and results of the others dropped. A part that is being written
     /// continues, and the leader refuses those rows of it; a part that is to be retried omits them.
-    pub(super) fn take_away(&mut self, named: &Named) {
+    pub(super) fn take_away(&mut self, named: &NamedRows) {
         let taken = self.lease_table.lock().take(named);
         if taken == 0 {
             return;

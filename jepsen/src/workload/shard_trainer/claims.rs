@@ -5,7 +5,7 @@
 use super::super::repeat;
 use super::super::shards::DATASET;
 use super::super::trainers::SendResult;
-use super::{Gone, Held, Place, ShardTrainer};
+use super::{Gone, HeldShard, Place, ShardTrainer};
 use rand::Rng;
 use rollout_proto::{ErrorCode, services, v1};
 use serde_json::json;
@@ -49,7 +49,7 @@ impl ShardTrainer {
                 let (first, end, read) =
                     (shard.shard_first_sample, shard.end_sample, shard.first_sample);
                 let (shard, token) = (shard.shard, shard.token);
-                place.held.push(Held { epoch, shard, token, first, end, read });
+                place.held.push(HeldShard { epoch, shard, token, first, end, read });
             }
             None if answer.finished => {
                 let op =
