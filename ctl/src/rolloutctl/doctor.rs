@@ -21,7 +21,7 @@ use rollout_proto::pki::CertInfo;
 use self::files::now_unix;
 use self::finding::{Finding, Findings, Level};
 use super::Failure;
-use super::cert::left::{Left, Stage};
+use super::cert::left::{RemainingValidity, Stage};
 use crate::connect::parse_duration;
 use crate::output;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -85,7 +85,7 @@ impl Verb for DoctorArgs {
 }
 
 /// The finding about a certificate that a member reports.
-fn expiry(what: &str, left: Left, args: &DoctorArgs, todo: (&str, &str)) -> Finding {
+fn expiry(what: &str, left: RemainingValidity, args: &DoctorArgs, todo: (&str, &str)) -> Finding {
     let stage = left.stage(i64::from(args.cert_days) * 86_400);
     ending(what, left.seconds, stage == Stage::Due, todo)
 }

@@ -23,7 +23,7 @@ pub(in crate::rolloutctl) use self::ask::{MemberAnswer, ask_each, ask_one};
 pub(in crate::rolloutctl) use self::merge::merge;
 use super::Failure;
 use super::alarm::seen::Alarm;
-use super::cert::left::Left;
+use super::cert::left::RemainingValidity;
 use crate::hint::namespace_flag;
 use crate::output::{self, counted, u64_string};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -228,15 +228,15 @@ impl MemberLine {
 
 impl MemberSays {
     /// The remaining validity of its own certificate; none without TLS.
-    pub(in crate::rolloutctl) fn cert(&self) -> Option<Left> {
+    pub(in crate::rolloutctl) fn cert(&self) -> Option<RemainingValidity> {
         let renewal_seconds = self.cert_renewal_seconds?;
-        Some(Left { seconds: self.cert_seconds?, renewal_seconds })
+        Some(RemainingValidity { seconds: self.cert_seconds?, renewal_seconds })
     }
 
     /// The remaining validity of its intermediate CA's certificate; none if it has none.
-    pub(in crate::rolloutctl) fn issuer(&self) -> Option<Left> {
+    pub(in crate::rolloutctl) fn issuer(&self) -> Option<RemainingValidity> {
         let renewal_seconds = self.issuer_renewal_seconds?;
-        Some(Left { seconds: self.issuer_seconds?, renewal_seconds })
+        Some(RemainingValidity { seconds: self.issuer_seconds?, renewal_seconds })
     }
 
     /// Whether it still has its Raft state and acts on it: a member that waits, or has stopped, has no vote.

@@ -94,7 +94,7 @@ fn memory_at_rest(fleet: &mut Fleet, members: &[String]) -> u64 {
 
 /// What forgotten runs leave, in bytes.
 #[derive(Debug)]
-struct Left {
+struct Leftovers {
     /// Size of the ledger's state in a snapshot file.
     state: u64,
     /// Size of the data directory without the log, after a restart.
@@ -104,7 +104,7 @@ struct Left {
 }
 
 /// Restarts a member, so that its databases flush and compact, and measures its size.
-fn weigh(fleet: &mut Fleet, member: &str, rows: u64, file: &str) -> Result<Left> {
+fn weigh(fleet: &mut Fleet, member: &str, rows: u64, file: &str) -> Result<Leftovers> {
     fleet.member_process(member).terminate(PATIENCE)?;
     fleet.start_member(member)?;
     fleet.verify().context("after the restart")?;
@@ -126,7 +126,7 @@ fn weigh(fleet: &mut Fleet, member: &str, rows: u64, file: &str) -> Result<Left>
     let state = std::fs::metadata(&file)?.len();
     let files_of_log = parts.get("log").copied().unwrap_or(0);
     let disk = parts.values().sum::<u64>() - files_of_log;
-    let left = Left { state, disk, log: files_of_log };
+    let left = Leftovers { state, disk, log: files_of_log };
     println!("{member} has {left:?}, {log} bytes of log, and on disk {parts:?}");
     Ok(left)
 }

@@ -6,7 +6,7 @@
 use rollout_proto::pki::RENEWAL_WITHIN_S;
 
 use crate::output::duration;
-use crate::rolloutctl::cert::left::{Left, Stage};
+use crate::rolloutctl::cert::left::{RemainingValidity, Stage};
 use crate::rolloutctl::status::{MemberLine, MemberSays, fix};
 
 /// How to replace an intermediate CA: members read it when they start.
@@ -19,7 +19,7 @@ pub(super) fn of(
     says: &MemberSays,
     alarm: &mut impl FnMut(&'static str, String, String),
 ) {
-    let ends = |left: Left| duration(left.seconds as f64);
+    let ends = |left: RemainingValidity| duration(left.seconds as f64);
     let another = || fix::certificate(member);
     if let Some(left) = says.cert() {
         match left.stage(RENEWAL_WITHIN_S) {

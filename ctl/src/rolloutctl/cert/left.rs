@@ -10,7 +10,7 @@ use rollout_proto::pki::RENEWAL_WITHIN_S;
 
 /// The remaining validity of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::rolloutctl) struct Left {
+pub(in crate::rolloutctl) struct RemainingValidity {
     /// Seconds until it expires.
     pub(in crate::rolloutctl) seconds: i64,
     /// Seconds until it counts as about to expire, which is at most two weeks earlier.
@@ -28,7 +28,7 @@ pub(in crate::rolloutctl) enum Stage {
     Ended,
 }
 
-impl Left {
+impl RemainingValidity {
     /// The remaining validity at `now_unix`, all in seconds of Unix time; `None` if there is no certificate, which
     /// members report as one that expires at 0. Older members do not report when it is about to expire: for theirs
     /// that is two weeks before the end.
@@ -87,11 +87,11 @@ mod tests {
     const FROM: i64 = 20_000 * DAY;
 
     /// A member's report about a certificate of that life, when that much of it has passed.
-    fn told(life_s: i64, gone_s: i64) -> Left {
+    fn told(life_s: i64, gone_s: i64) -> RemainingValidity {
         let validity = Validity { not_before_unix: FROM, not_after_unix: FROM + life_s };
         let unix = |at: i64| u64::try_from(at).unwrap();
         let renewal = validity.renewal_unix(RENEWAL_WITHIN_S);
-        Left::of(unix(FROM + life_s), unix(renewal), unix(FROM + gone_s)).unwrap()
+        RemainingValidity::of(unix(FROM + life_s), unix(renewal), unix(FROM + gone_s)).unwrap()
     }
 
     #[test]
@@ -120,10 +120,11 @@ mod tests {
 
     #[test]
     fn two_weeks_count_for_an_older_member_and_a_missing_certificate_has_no_status() {
-        let stage = |left_s: u64| Left::of(left_s, 0, 0).unwrap().stage(RENEWAL_WITHIN_S);
+        let stage =
+            |left_s: u64| RemainingValidity::of(left_s, 0, 0).unwrap().stage(RENEWAL_WITHIN_S);
         assert_eq!(stage(14 * 86_400), Stage::Good);
         assert_eq!(stage(14 * 86_400 - 1), Stage::Due);
-        assert_eq!(Left::of(0, 0, 5), None);
-        assert_eq!(Left::of(4, 1, 5).unwrap().stage(0), Stage::Ended);
+        assert_eq!(RemainingValidity::of(0, 0, 5), None);
+        assert_eq!(RemainingValidity::of(4, 1, 5).unwrap().stage(0), Stage::Ended);
     }
 }

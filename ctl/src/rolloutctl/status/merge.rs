@@ -11,7 +11,9 @@ use rollout_proto::{MemberRef, Security, v1};
 
 use super::ask::MemberAnswer;
 use super::distrust::NoAnswer;
-use super::{AWAITING_REPLACE, DISTRUSTED, Left, MemberLine, MemberSays, StuckRun, Survey};
+use super::{
+    AWAITING_REPLACE, DISTRUSTED, MemberLine, MemberSays, RemainingValidity, StuckRun, Survey,
+};
 use crate::output::rfc3339;
 use crate::rolloutctl::alarm::seen;
 
@@ -201,8 +203,8 @@ fn line(
     let (named, address) = place(member);
     let own = answer.self_.unwrap_or_default();
     let now_unix = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let cert = Left::of(own.cert_expires_unix, own.cert_renewal_unix, now_unix);
-    let issuer = Left::of(own.issuer_expires_unix, own.issuer_renewal_unix, now_unix);
+    let cert = RemainingValidity::of(own.cert_expires_unix, own.cert_renewal_unix, now_unix);
+    let issuer = RemainingValidity::of(own.issuer_expires_unix, own.issuer_renewal_unix, now_unix);
     let says = MemberSays {
         id: own.id,
         zone: own.zone,

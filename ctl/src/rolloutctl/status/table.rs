@@ -7,7 +7,7 @@ use rollout_proto::pki::RENEWAL_WITHIN_S;
 
 use super::{AWAITING_REPLACE, Alarm, Survey};
 use crate::output::{Align, Report, Table, bytes, count, duration};
-use crate::rolloutctl::cert::left::{Left, Stage, days_or_hours};
+use crate::rolloutctl::cert::left::{RemainingValidity, Stage, days_or_hours};
 
 impl Report for Survey {
     const KIND: &'static str = "ClusterStatus";
@@ -118,7 +118,7 @@ impl Survey {
 }
 
 /// The remaining validity of a certificate, marked if it is an alarm.
-fn cert(left: Left) -> String {
+fn cert(left: RemainingValidity) -> String {
     match left.stage(RENEWAL_WITHIN_S) {
         Stage::Good => days_or_hours(left.seconds),
         Stage::Due => format!("{} !", days_or_hours(left.seconds)),
