@@ -53,7 +53,7 @@ pub(super) struct Fetch {
 }
 
 /// Why a segment cannot be read.
-enum Lost {
+enum SegmentLoss {
     /// Its bytes are gone.
     Always(BatchError),
     /// The store did not answer.
@@ -110,10 +110,10 @@ impl Fetch {
         let digest = digest_of(&blob).map_err(|error| self.object(error))?;
         let segment = match self.input(&blob, &digest).await {
             Ok(segment) => Ok(segment),
-            Err(Lost::Always(error)) if self.failed_for_it(&listed) => {
+            Err(SegmentLoss::Always(error)) if self.failed_for_it(&listed) => {
                 Err(format!("segment {}: {error}", listed.number))
             }
-            Err(Lost::Always(error) | Lost::Now(error)) => return Err(error),
+            Err(SegmentLoss::Always(error) | SegmentLoss::Now(error)) => return Err(error),
         };
         let rows = segment.as_ref().map_or(listed.rows as usize, Segment::len);
         if rows as u32 != listed.rows
@@ -137,14 +137,16 @@ impl Fetch {
         Ok(Reading::new(self, listed, segment))
     }
 
-    async fn input(&self, blob: &v1::BlobRef, digest: &[u8; 32]) -> Result<Segment, Lost> {
+    async fn input(&self, blob: &v1::BlobRef, digest: &[u8; 32]) -> Result<Segment, SegmentLoss> {
         let bytes = fetch(&self.store, &blob.key, digest).await.map_err(|error| match error {
-            BlobError::Missing { .. } | BlobError::Corrupt { .. } => Lost::Always(error.into()),
-            error => Lost::Now(error.into()),
+            BlobError::Missing { .. } | BlobError::Corrupt { .. } => {
+                SegmentLoss::Always(error.into())
+            }
+            error => SegmentLoss::Now(error.into()),
         })?;
         Segment::decode(bytes).map_err(|source| {
             let key = blob.key.clone();
-            Lost::Always(self.object(ObjectError::Format { key, source }))
+            SegmentLoss::Always(self.object(ObjectError::Format { key, source }))
         })
     }
 

@@ -55,7 +55,7 @@ pub(super) struct Requester {
 }
 
 /// Why a request got no valid answer.
-enum Lost {
+enum NoAnswer {
     /// The cluster has forgotten the session, or the request.
     Forgotten,
     /// It was refused for good.
@@ -166,18 +166,18 @@ impl Requester {
                 }
                 return true;
             }
-            Err(Lost::Forgotten) => {
+            Err(NoAnswer::Forgotten) => {
                 self.session = None;
                 recorder.info(&op, "the session is gone".to_owned());
             }
-            Err(Lost::Refused(error)) => {
+            Err(NoAnswer::Refused(error)) => {
                 if let Request::Pause(run, _) | Request::Resume(run) = request {
                     // A client pauses only registers that were created before.
                     self.shared.refused(run, true, Some(error.code));
                 }
                 recorder.info(&op, error.to_string());
             }
-            Err(Lost::Stopping) => recorder.info(&op, "the run ended".to_owned()),
+            Err(NoAnswer::Stopping) => recorder.info(&op, "the run ended".to_owned()),
         }
         false
     }
@@ -216,8 +216,8 @@ impl Requester {
         let second = match second {
             Ok(told) => told,
             // The cluster may forget an answer, but must not execute the request again.
-            Err(Lost::Forgotten | Lost::Stopping) => return,
-            Err(Lost::Refused(error)) => error.to_string(),
+            Err(NoAnswer::Forgotten | NoAnswer::Stopping) => return,
+            Err(NoAnswer::Refused(error)) => error.to_string(),
         };
         self.shared.recorder.event(What::Repeated {
             what: format!("{:?}", old.request),
@@ -234,7 +234,7 @@ impl Requester {
         &self,
         id: v1::RequestId,
         request: &Request,
-    ) -> Result<(String, By), Lost> {
+    ) -> Result<(String, By), NoAnswer> {
         let options = CallOptions::default().attempt_timeout(LIMIT);
         let copies = AtomicU32::new(0);
         loop {
@@ -251,11 +251,13 @@ impl Requester {
                 }
                 Err(ClientError::Rpc(error)) if !error.code.retryable() => {
                     return Err(match error.code {
-                        ErrorCode::SessionUnknown | ErrorCode::RequestForgotten => Lost::Forgotten,
-                        _ => Lost::Refused(error),
+                        ErrorCode::SessionUnknown | ErrorCode::RequestForgotten => {
+                            NoAnswer::Forgotten
+                        }
+                        _ => NoAnswer::Refused(error),
                     });
                 }
-                Err(_) if self.shared.stopping() => return Err(Lost::Stopping),
+                Err(_) if self.shared.stopping() => return Err(NoAnswer::Stopping),
                 Err(_) => {}
             }
         }
