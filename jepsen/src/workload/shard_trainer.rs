@@ -69,7 +69,7 @@ pub(super) struct Place {
 }
 
 /// The place is lost.
-struct Gone;
+struct PlaceLost;
 
 impl ShardTrainer {
     pub(super) fn new(mut trainer: Trainer, name: &'static str, launch: Arc<Launch>) -> Self {
@@ -218,13 +218,13 @@ impl ShardTrainer {
     }
 
     /// Does one thing.
-    async fn goes_on(&mut self, place: &mut Place) -> Result<(), Gone> {
+    async fn goes_on(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
         self.keeps(place).await?;
         match self.trainer.rng.random_range(0..1000) {
             0..2 => {
                 self.trainer.pause(0..2500).await;
                 self.dies();
-                return Err(Gone);
+                return Err(PlaceLost);
             }
             // It does not notice that it was silent.
             2..4 => self.trainer.pause(1700..2600).await,
@@ -252,7 +252,7 @@ impl ShardTrainer {
         self.claim(place).await.ok()
     }
 
-    async fn keeps(&mut self, place: &mut Place) -> Result<(), Gone> {
+    async fn keeps(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
         if place.kept.elapsed() < KEEP {
             return Ok(());
         }
@@ -277,13 +277,13 @@ impl ShardTrainer {
         place.kept = Instant::now();
         if let Some(lineage) = answer.lineage.filter(|lineage| !lineage.torn.is_empty()) {
             self.has_to_recover(place.round, &lineage.torn);
-            return Err(Gone);
+            return Err(PlaceLost);
         }
-        if answer.lost.is_empty() { Ok(()) } else { Err(Gone) }
+        if answer.lost.is_empty() { Ok(()) } else { Err(PlaceLost) }
     }
 
     /// Takes the pending steps, and reports to a checkpoint that they pass.
-    async fn advance(&mut self, place: &mut Place) -> Result<(), Gone> {
+    async fn advance(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
         let to = match self.trainer.rng.random_ratio(1, 3) {
             true => self.launch.step_on(),
             false => self.launch.step(),
@@ -300,7 +300,13 @@ impl ShardTrainer {
     }
 
     /// The effect of a refusal on the place.
-    fn refused(&mut self, place: &Place, op: Option<&Op>, code: ErrorCode, why: String) -> Gone {
+    fn refused(
+        &mut self,
+        place: &Place,
+        op: Option<&Op>,
+        code: ErrorCode,
+        why: String,
+    ) -> PlaceLost {
         let recorder = self.trainer.shared.recorder.clone();
         match code {
             ErrorCode::LineageTorn => self.has_to_recover(place.round, &why),
@@ -317,25 +323,25 @@ impl ShardTrainer {
                 if let Some(op) = op {
                     recorder.info(op, why);
                 }
-                return Gone;
+                return PlaceLost;
             }
         }
         if let Some(op) = op {
             recorder.fail(op, why);
         }
-        Gone
+        PlaceLost
     }
 
-    fn lost(&mut self, op: Option<&Op>, why: String) -> Gone {
+    fn lost(&mut self, op: Option<&Op>, why: String) -> PlaceLost {
         self.dies();
         if let Some(op) = op {
             self.trainer.shared.recorder.info(op, why);
         }
-        Gone
+        PlaceLost
     }
 
-    async fn leave(&mut self, place: &Place) -> Result<(), Gone> {
-        let request = self.trainer.request().await.ok_or(Gone)?;
+    async fn leave(&mut self, place: &Place) -> Result<(), PlaceLost> {
+        let request = self.trainer.request().await.ok_or(PlaceLost)?;
         let by = &place.by;
         let send = |channel, id| {
             let request = v1::LeaveJobRequest { request: Some(id), by: Some(by.clone()) };
@@ -344,6 +350,6 @@ impl ShardTrainer {
         self.trainer.change(request, "leave", send, |_| String::new()).await;
         self.trainer.pause(100..1500).await;
         self.dies();
-        Err(Gone)
+        Err(PlaceLost)
     }
 }

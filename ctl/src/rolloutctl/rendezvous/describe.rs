@@ -53,7 +53,7 @@ impl From<v1::ParticipantInfo> for Participant {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Gone {
+struct DepartedParticipant {
     name: String,
     host: String,
     /// `lost`, `left` or `replaced`.
@@ -70,7 +70,7 @@ struct Description {
     #[serde(flatten)]
     rendezvous: Rendezvous,
     members: Vec<Participant>,
-    gone: Vec<Gone>,
+    gone: Vec<DepartedParticipant>,
     #[serde(skip)]
     now_wall_ms: u64,
 }
@@ -114,7 +114,7 @@ impl Report for Description {
 }
 
 fn description(answer: v1::RendezvousDescribeResponse, now_wall_ms: u64) -> Description {
-    let gone = answer.gone.into_iter().map(|g| Gone {
+    let gone = answer.gone.into_iter().map(|g| DepartedParticipant {
         name: g.name,
         host: g.host,
         why: g.why,

@@ -6,7 +6,7 @@
 use super::super::repeat;
 use super::super::shards::DATASET;
 use super::super::trainers::SendResult;
-use super::{Gone, Place, ShardTrainer};
+use super::{Place, PlaceLost, ShardTrainer};
 use anyhow::{Context, Result};
 use prost::Message;
 use rollout_proto::{ErrorCode, services, v1};
@@ -15,8 +15,8 @@ use std::path::Path;
 
 impl ShardTrainer {
     /// Reports its rank of the checkpoint of its current step, if there can be one.
-    pub(super) async fn report(&mut self, place: &mut Place) -> Result<(), Gone> {
-        let request = self.trainer.request().await.ok_or(Gone)?;
+    pub(super) async fn report(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
+        let request = self.trainer.request().await.ok_or(PlaceLost)?;
         let recorder = self.trainer.shared.recorder.clone();
         let (by, step) = (&place.by, place.step);
         let send = |channel, id| {
@@ -52,7 +52,7 @@ impl ShardTrainer {
         });
         let progress: Vec<_> = progress.collect();
         let (number, input) = (checkpoint.number, json!([self.name, place.lineage, step, told]));
-        let request = self.trainer.request().await.ok_or(Gone)?;
+        let request = self.trainer.request().await.ok_or(PlaceLost)?;
         let (key, id) = (format!("checkpoint-{number}"), Some(repeat::named(request.id())));
         let op = recorder.invoke("report", self.key(&key), input, id);
         let send = |channel, id| {

@@ -5,15 +5,15 @@
 use super::super::repeat;
 use super::super::shards::DATASET;
 use super::super::trainers::SendResult;
-use super::{Gone, HeldShard, Place, ShardTrainer};
+use super::{HeldShard, Place, PlaceLost, ShardTrainer};
 use rand::Rng;
 use rollout_proto::{ErrorCode, services, v1};
 use serde_json::json;
 
 impl ShardTrainer {
     /// Asks for a shard. True if the epoch is finished.
-    pub(super) async fn claim(&mut self, place: &mut Place) -> Result<bool, Gone> {
-        let request = self.trainer.request().await.ok_or(Gone)?;
+    pub(super) async fn claim(&mut self, place: &mut Place) -> Result<bool, PlaceLost> {
+        let request = self.trainer.request().await.ok_or(PlaceLost)?;
         let recorder = self.trainer.shared.recorder.clone();
         let (called, epoch) = (recorder.now_ns(), place.epoch);
         let id = Some(repeat::named(request.id()));
@@ -64,14 +64,14 @@ impl ShardTrainer {
     }
 
     /// Reads on in a shard, and finishes it at its end.
-    pub(super) async fn read(&mut self, place: &mut Place) -> Result<(), Gone> {
+    pub(super) async fn read(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
         let at = self.trainer.rng.random_range(0..place.held.len());
         let held = &mut place.held[at];
         held.read += self.trainer.rng.random_range(1..=held.end - held.read);
         if held.read < held.end {
             return Ok(());
         }
-        let request = self.trainer.request().await.ok_or(Gone)?;
+        let request = self.trainer.request().await.ok_or(PlaceLost)?;
         let recorder = self.trainer.shared.recorder.clone();
         let held = place.held.remove(at);
         let input = json!([self.name, place.lineage, held.token, place.step]);
@@ -102,8 +102,8 @@ impl ShardTrainer {
     }
 
     /// Gives a shard back, as far as it was read.
-    pub(super) async fn release(&mut self, place: &mut Place) -> Result<(), Gone> {
-        let request = self.trainer.request().await.ok_or(Gone)?;
+    pub(super) async fn release(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
+        let request = self.trainer.request().await.ok_or(PlaceLost)?;
         let recorder = self.trainer.shared.recorder.clone();
         let at = self.trainer.rng.random_range(0..place.held.len());
         let held = place.held.remove(at);
