@@ -22,7 +22,7 @@ use crate::event_stream::{EventStream, LogPosition, Start, StreamItem};
 
 /// Which outcomes are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Wanted {
+pub enum OutcomeFilter {
     /// Both.
     All,
     /// Completions.
@@ -35,7 +35,7 @@ pub enum Wanted {
 #[derive(Debug, Clone, Copy)]
 pub struct Selection {
     /// Which outcomes.
-    pub wanted: Wanted,
+    pub wanted: OutcomeFilter,
     /// About how many rows, spread over the input; None for all.
     pub sample: Option<u64>,
 }
@@ -243,7 +243,7 @@ impl Segment {
     fn keep_new(
         &mut self,
         listed: &mut v1::ReadResultsResponse,
-        wanted: Wanted,
+        wanted: OutcomeFilter,
         every: u64,
     ) -> bool {
         let first_row = self.first_row;
@@ -257,8 +257,8 @@ impl Segment {
             let done = *part > 0 && !is_failed;
             self.open += usize::from(!done);
             let (seen, want) = match is_failed {
-                true => (&mut given.1, wanted != Wanted::Done),
-                false => (&mut given.0, wanted != Wanted::Failed),
+                true => (&mut given.1, wanted != OutcomeFilter::Done),
+                false => (&mut given.0, wanted != OutcomeFilter::Failed),
             };
             if !want || *seen || !chosen(row) || !(done || is_failed) {
                 // Neither returned nor read again; a failure that was returned is dropped below.
@@ -311,14 +311,14 @@ mod tests {
     fn each_outcome_is_given_once_however_often_it_is_listed() {
         let mut segment = segment(4);
         let mut first = listed(&[1, 0, 0, 2], &[102]);
-        assert!(segment.keep_new(&mut first, Wanted::All, 1));
+        assert!(segment.keep_new(&mut first, OutcomeFilter::All, 1));
         assert_eq!(left(&first), (vec![100, 103], vec![102]));
         assert_eq!(segment.open, 2);
         let mut same = listed(&[1, 0, 0, 2], &[102]);
-        assert!(!segment.keep_new(&mut same, Wanted::All, 1));
+        assert!(!segment.keep_new(&mut same, OutcomeFilter::All, 1));
         // Row 101 finished meanwhile, and its user retried row 102.
         let mut more = listed(&[1, 3, 3, 2], &[]);
-        assert!(segment.keep_new(&mut more, Wanted::All, 1));
+        assert!(segment.keep_new(&mut more, OutcomeFilter::All, 1));
         assert_eq!(left(&more), (vec![101, 102], vec![]));
         assert_eq!(segment.open, 0);
     }
@@ -326,13 +326,13 @@ mod tests {
     #[test]
     fn only_what_is_wanted_is_given() {
         let mut only_failed = listed(&[1, 0, 0, 2], &[102]);
-        assert!(segment(4).keep_new(&mut only_failed, Wanted::Failed, 1));
+        assert!(segment(4).keep_new(&mut only_failed, OutcomeFilter::Failed, 1));
         assert_eq!(left(&only_failed), (vec![], vec![102]));
         let mut only_done = listed(&[1, 0, 0, 2], &[102]);
-        assert!(segment(4).keep_new(&mut only_done, Wanted::Done, 1));
+        assert!(segment(4).keep_new(&mut only_done, OutcomeFilter::Done, 1));
         assert_eq!(left(&only_done), (vec![100, 103], vec![]));
         let mut sampled = listed(&[1, 1, 1, 1], &[]);
-        assert!(segment(4).keep_new(&mut sampled, Wanted::All, 3));
+        assert!(segment(4).keep_new(&mut sampled, OutcomeFilter::All, 3));
         assert_eq!(left(&sampled).0, [102]);
     }
 }

@@ -70,7 +70,7 @@ pub(super) struct Reading<'a> {
 }
 
 /// Rows of one part, in order: their positions in the segment and in the part.
-struct Wanted {
+struct WantedRows {
     part: usize,
     rows: Vec<(usize, usize)>,
 }
@@ -163,9 +163,10 @@ impl<'a> Reading<'a> {
     }
 
     /// The parts of the rows from the next one on, in the order of each part's first row.
-    fn wanted(&self) -> Result<Vec<Wanted>, BatchError> {
+    fn wanted(&self) -> Result<Vec<WantedRows>, BatchError> {
         let parts = 0..self.listed.part_table.len();
-        let mut wanted: Vec<Wanted> = parts.map(|part| Wanted { part, rows: Vec::new() }).collect();
+        let mut wanted: Vec<WantedRows> =
+            parts.map(|part| WantedRows { part, rows: Vec::new() }).collect();
         let outcomes = self.listed.parts.iter().zip(&self.listed.part_rows).enumerate();
         for (row, (part, part_row)) in outcomes.skip(self.next).filter(|(_, (part, _))| **part > 0)
         {
@@ -208,8 +209,8 @@ impl<'a> Reading<'a> {
 
     async fn part(
         &self,
-        wanted: Wanted,
-    ) -> Result<(Wanted, Part, Option<SemaphorePermit<'_>>), BatchError> {
+        wanted: WantedRows,
+    ) -> Result<(WantedRows, Part, Option<SemaphorePermit<'_>>), BatchError> {
         // The semaphore is never closed.
         let in_use = self.fetch.in_use.acquire().await.ok();
         let blob = &self.listed.part_table[wanted.part];

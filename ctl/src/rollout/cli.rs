@@ -11,7 +11,7 @@ use super::outcome::OutcomeFormat;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::dev::DevArgs;
-use crate::export::follow::Wanted;
+use crate::export::follow::OutcomeFilter;
 use crate::export::format::OutputFormat;
 use crate::export::local_dir;
 
@@ -187,7 +187,7 @@ pub(super) struct ResultsArgs {
     pub(super) follow: bool,
     /// Only rows of this outcome
     #[arg(long, value_enum, value_name = "STATE", default_value = "all")]
-    pub(super) state: Wanted,
+    pub(super) state: OutcomeFilter,
     /// Batch file of the run; its [cluster] and [tls] select the cluster
     #[arg(short, long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,

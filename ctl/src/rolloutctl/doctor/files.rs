@@ -13,7 +13,7 @@ use super::{DoctorArgs, life};
 use crate::rolloutctl::status::fix;
 
 /// What the files must prove.
-pub(super) struct Wanted<'a> {
+pub(super) struct CertRequirement<'a> {
     pub(super) role: Role,
     pub(super) name: &'a str,
     /// Hosts under which a member is dialled.
@@ -26,7 +26,11 @@ pub(super) fn now_unix() -> i64 {
 }
 
 /// Checks that the files exist, match, and name the right identity, and how long they are valid.
-pub(super) fn look(files: &TlsFiles, wanted: &Wanted<'_>, args: &DoctorArgs) -> Vec<Finding> {
+pub(super) fn look(
+    files: &TlsFiles,
+    wanted: &CertRequirement<'_>,
+    args: &DoctorArgs,
+) -> Vec<Finding> {
     let check = "certificate";
     let issue = fix::issue(wanted.role.as_str(), wanted.name, &wanted.hosts);
     let issue = format!("{issue}, by the authority in DIR");

@@ -12,7 +12,7 @@ use rollout_proto::{HostPort, Role};
 use rollout_storage::BlobStore;
 use toml::Value;
 
-use super::files::{self, Wanted};
+use super::files::{self, CertRequirement};
 use super::finding::Finding;
 use super::machine;
 use super::{DoctorArgs, life};
@@ -113,7 +113,7 @@ fn certificate(file: &File, args: &DoctorArgs) -> Vec<Finding> {
         .collect();
     let mut hosts: Vec<&str> = addresses.iter().map(|address| address.host.as_str()).collect();
     hosts.dedup();
-    let wanted = Wanted { role, name: text("name").unwrap_or_default(), hosts };
+    let wanted = CertRequirement { role, name: text("name").unwrap_or_default(), hosts };
     files::look(&tls, &wanted, args)
 }
 
