@@ -59,9 +59,9 @@ fn shown(cert: Option<&Path>, plaintext: bool) -> String {
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Shown(Line);
+struct ContextReport(Line);
 
-impl Report for Shown {
+impl Report for ContextReport {
     const KIND: &'static str = "Context";
 
     fn table(&self) -> String {
@@ -105,7 +105,7 @@ mod tests {
         let context = Context { endpoints: vec!["c1:7420".into()], ..Context::default() };
         crate::golden::report(
             "context-show.txt",
-            &Shown(Line::new("prod", &context, Some("prod"))),
+            &ContextReport(Line::new("prod", &context, Some("prod"))),
         );
     }
 }

@@ -240,9 +240,9 @@ mod tests {
 
     /// Shows each request to the test, which releases it.
     #[derive(Clone)]
-    struct Shown(mpsc::UnboundedSender<(Vec<u32>, oneshot::Sender<bool>)>);
+    struct ShownExchange(mpsc::UnboundedSender<(Vec<u32>, oneshot::Sender<bool>)>);
 
-    impl Exchange for Shown {
+    impl Exchange for ShownExchange {
         type Part = u32;
         type Answer = u32;
         const IN_FLIGHT: usize = 1;
@@ -269,7 +269,7 @@ mod tests {
     #[tokio::test]
     async fn parts_that_arrive_during_a_request_share_the_next_one_in_order() {
         let (sender, mut asked) = mpsc::unbounded_channel();
-        let batches = Batches::new(Shown(sender));
+        let batches = Batches::new(ShownExchange(sender));
         let first = batches.begin(1).await;
         let (parts, go) = asked.recv().await.expect("at once");
         assert_eq!(parts, [1], "an idle queue delays nothing");
@@ -297,7 +297,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn callers_that_are_ready_at_the_same_time_share_a_request() {
         let (sender, mut asked) = mpsc::unbounded_channel();
-        let batches = Arc::new(Batches::new(Shown(sender)));
+        let batches = Arc::new(Batches::new(ShownExchange(sender)));
         let callers = tokio::spawn(async move {
             let mut callers = tokio::task::JoinSet::new();
             for part in 1..=4 {
@@ -318,7 +318,7 @@ mod tests {
     #[tokio::test]
     async fn an_unsent_part_is_dropped_with_its_caller_and_frees_its_room() {
         let (sender, mut asked) = mpsc::unbounded_channel();
-        let batches = Batches::new(Shown(sender));
+        let batches = Batches::new(ShownExchange(sender));
         let _first = batches.begin(1).await;
         let (_, go) = asked.recv().await.expect("at once");
         drop(batches.begin(2).await);
@@ -337,7 +337,7 @@ mod tests {
     #[tokio::test]
     async fn a_read_only_request_ends_when_all_of_its_callers_have_gone() {
         let (sender, mut asked) = mpsc::unbounded_channel();
-        let batches = Batches::new(Shown(sender));
+        let batches = Batches::new(ShownExchange(sender));
         let first = batches.begin(1).await;
         let (_, go) = asked.recv().await.expect("at once");
         let (second, third) = (batches.begin(2).await, batches.begin(3).await);
@@ -359,7 +359,7 @@ mod tests {
 
     /// A change that panics at the first part and is shown for the others.
     #[derive(Clone)]
-    struct Fragile(Shown);
+    struct Fragile(ShownExchange);
 
     impl Exchange for Fragile {
         type Part = u32;
@@ -385,7 +385,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_in_one_request_does_not_stop_the_queue() {
         let (sender, mut asked) = mpsc::unbounded_channel();
-        let batches = Batches::new(Fragile(Shown(sender)));
+        let batches = Batches::new(Fragile(ShownExchange(sender)));
         let (first, second) = (batches.begin(1).await, batches.begin(2).await);
         let (_, go) = asked.recv().await.expect("at once");
         go.send(true).expect("it waits");
@@ -403,7 +403,7 @@ mod tests {
     #[tokio::test]
     async fn a_change_goes_on_when_its_caller_has_gone() {
         let (sender, mut asked) = mpsc::unbounded_channel();
-        let batches = Batches::new(Fragile(Shown(sender)));
+        let batches = Batches::new(Fragile(ShownExchange(sender)));
         let second = batches.begin(2).await;
         let (_, go) = asked.recv().await.expect("at once");
         drop(second);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Shown, find, kept};
+use super::{ContextReport, find, kept};
 use crate::connect::Context;
 use crate::output;
 use crate::rolloutctl::Failure;
@@ -58,6 +58,6 @@ impl Verb for AddArgs {
             contexts.current = Some(self.name.clone());
         }
         contexts.write(&path)?;
-        output::emit(globals.format, &Shown(find(&contexts, &self.name)?))
+        output::emit(globals.format, &ContextReport(find(&contexts, &self.name)?))
     }
 }

@@ -1,6 +1,6 @@
 //! `rolloutctl context remove NAME`: forgets a context; its files stay.
 
-use super::{Shown, find, kept};
+use super::{ContextReport, find, kept};
 use crate::completer::{self, Names};
 use crate::output;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -25,6 +25,6 @@ impl Verb for RemoveArgs {
             contexts.current = None;
         }
         contexts.write(&path)?;
-        output::emit(globals.format, &Shown(gone))
+        output::emit(globals.format, &ContextReport(gone))
     }
 }

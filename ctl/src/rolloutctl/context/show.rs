@@ -1,6 +1,6 @@
 //! `rolloutctl context show [NAME]`: one context, or the current one.
 
-use super::{Shown, find, kept};
+use super::{ContextReport, find, kept};
 use crate::completer::{self, Names};
 use crate::output;
 use crate::rolloutctl::Failure;
@@ -25,6 +25,6 @@ impl Verb for ShowArgs {
                 Failure::not_found("no context is current; see: rolloutctl context use").into()
             );
         };
-        output::emit(globals.format, &Shown(find(&contexts, name)?))
+        output::emit(globals.format, &ContextReport(find(&contexts, name)?))
     }
 }

@@ -1,6 +1,6 @@
 //! `rolloutctl context use NAME`: the context that commands use by default.
 
-use super::{Shown, find, kept};
+use super::{ContextReport, find, kept};
 use crate::completer::{self, Names};
 use crate::output;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -22,6 +22,6 @@ impl Verb for UseArgs {
         find(&contexts, &self.name)?;
         contexts.current = Some(self.name.clone());
         contexts.write(&path)?;
-        output::emit(globals.format, &Shown(find(&contexts, &self.name)?))
+        output::emit(globals.format, &ContextReport(find(&contexts, &self.name)?))
     }
 }

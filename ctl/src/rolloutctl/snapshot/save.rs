@@ -16,7 +16,7 @@ use rollout_storage::{SnapshotFileError, SnapshotProblem};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::coordinator;
-use super::shown::{Shown, unusable};
+use super::shown::{SnapshotFile, unusable};
 use crate::connect::ConnectArgs;
 use crate::leader_stream::LeaderStream;
 use crate::output::{self, Format, counted};
@@ -61,7 +61,8 @@ impl Verb for SaveArgs {
         }
         if let Some(dir) = &self.from_dir {
             coordinator::salvage(&self.file, dir, self.confirm.as_deref())?;
-            let shown = Shown::read(&self.file, &self.file, &Progress::new(say::is_quiet()))?;
+            let shown =
+                SnapshotFile::read(&self.file, &self.file, &Progress::new(say::is_quiet()))?;
             return output::emit(globals.format, &shown);
         }
         until_told(Box::pin(save(&globals.connect, globals.format, &self))).await
@@ -76,7 +77,7 @@ async fn save(connect: &ConnectArgs, format: Format, args: &SaveArgs) -> anyhow:
     let shown = loop {
         let (end, received) = receive(&client, &partial, &progress).await?;
         // Only the file itself shows whether it is intact.
-        let error = match Shown::check(&partial.path, &args.file, &progress) {
+        let error = match SnapshotFile::check(&partial.path, &args.file, &progress) {
             Ok(shown) => break shown,
             Err(error) => error,
         };

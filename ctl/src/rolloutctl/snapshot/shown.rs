@@ -16,7 +16,7 @@ use crate::progress::Progress;
 /// A whole file.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Shown {
+pub(crate) struct SnapshotFile {
     file: String,
     pub(crate) cluster_id: String,
     member: String,
@@ -46,7 +46,7 @@ struct Member {
     zone: String,
 }
 
-impl Shown {
+impl SnapshotFile {
     /// Reads the whole file. `name` is its name in the report.
     pub(crate) fn read(path: &Path, name: &Path, progress: &Progress) -> anyhow::Result<Self> {
         Ok(Self::check(path, name, progress).map_err(unusable)?)
@@ -102,7 +102,7 @@ pub(super) fn unusable(error: SnapshotFileError) -> ClientError {
     RpcError::new(ErrorCode::SnapshotUnusable, error.to_string()).into()
 }
 
-impl Report for Shown {
+impl Report for SnapshotFile {
     const KIND: &'static str = "Snapshot";
 
     fn table(&self) -> String {
@@ -140,7 +140,7 @@ mod tests {
             client_addr: "c1:7420".into(),
             zone: "eu-1a".into(),
         };
-        let report = Shown {
+        let report = SnapshotFile {
             file: "backup.snap".into(),
             cluster_id: "0123456789abcdef0123456789abcdef".into(),
             member: "c1".into(),

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use super::shown::Shown;
+use super::shown::SnapshotFile;
 use crate::output;
 use crate::progress::Progress;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -24,7 +24,7 @@ impl Verb for VerifyArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         output::emit(
             globals.format,
-            &Shown::read(&self.file, &self.file, &Progress::new(say::is_quiet()))?,
+            &SnapshotFile::read(&self.file, &self.file, &Progress::new(say::is_quiet()))?,
         )
     }
 }
