@@ -13,14 +13,14 @@ pub(super) type Number = usize;
 
 /// The floating operations that led to a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Used {
+struct UsedOperations {
     /// Operations that certainly happen and are answered at later positions; in order.
     answered: Vec<Number>,
     /// Operations that may or may not have happened; in order.
     unknown: Vec<Number>,
 }
 
-impl Used {
+impl UsedOperations {
     fn contains(&self, which: Number, answered: bool) -> bool {
         let used = if answered { &self.answered } else { &self.unknown };
         used.binary_search(&which).is_ok()
@@ -54,7 +54,7 @@ pub(super) struct Frontier<S> {
 impl<S: Clone + Eq + Hash> Frontier<S> {
     pub(super) fn of(initial: S) -> Self {
         let mut frontier = Self::empty();
-        frontier.add(initial, Used::default());
+        frontier.add(initial, UsedOperations::default());
         frontier
     }
 
@@ -72,7 +72,7 @@ impl<S: Clone + Eq + Hash> Frontier<S> {
     }
 
     /// Adds a way to a state. False if a known way covers it.
-    fn add(&mut self, state: S, used: Used) -> bool {
+    fn add(&mut self, state: S, used: UsedOperations) -> bool {
         let ways = self.ways.entry((state, used.answered)).or_default();
         let covers = |less: &[Number], more: &[Number]| {
             less.iter().all(|which| more.binary_search(which).is_ok())
@@ -87,9 +87,9 @@ impl<S: Clone + Eq + Hash> Frontier<S> {
         true
     }
 
-    fn all(&self) -> impl Iterator<Item = (&S, Used)> {
+    fn all(&self) -> impl Iterator<Item = (&S, UsedOperations)> {
         self.ways.iter().flat_map(|((state, answered), ways)| {
-            let used = |unknown: &Vec<Number>| Used {
+            let used = |unknown: &Vec<Number>| UsedOperations {
                 answered: answered.clone(),
                 unknown: unknown.clone(),
             };
@@ -104,7 +104,7 @@ impl<S: Clone + Eq + Hash> Frontier<S> {
         open: &[Open<'_, M::Op>],
         max: usize,
     ) -> bool {
-        let mut left: Vec<(S, Used)> =
+        let mut left: Vec<(S, UsedOperations)> =
             self.all().map(|(state, used)| (state.clone(), used)).collect();
         while let Some((state, used)) = left.pop() {
             for one in open.iter().filter(|one| !used.contains(one.number, one.answered)) {

@@ -9,13 +9,13 @@ use crate::output::count;
 
 /// The usage, and the quota.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Used {
+pub(super) struct QuotaUsage {
     #[serde(serialize_with = "crate::output::u64_string")]
     pub(super) used: u64,
     pub(super) max: Option<String>,
 }
 
-impl Used {
+impl QuotaUsage {
     fn new(used: u64, max: u64) -> Self {
         Self { used, max: (max > 0).then(|| max.to_string()) }
     }
@@ -34,18 +34,18 @@ impl Used {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Namespace {
     pub(super) name: String,
-    pub(super) runs: Used,
-    pub(super) pending_rows: Used,
-    pub(super) running_rows: Used,
+    pub(super) runs: QuotaUsage,
+    pub(super) pending_rows: QuotaUsage,
+    pub(super) running_rows: QuotaUsage,
 }
 
 impl From<v1::NamespaceInfo> for Namespace {
     fn from(wire: v1::NamespaceInfo) -> Self {
         Self {
             name: wire.name,
-            runs: Used::new(wire.runs.into(), wire.runs_max.into()),
-            pending_rows: Used::new(wire.pending_rows, wire.pending_rows_max),
-            running_rows: Used::new(wire.running_rows, wire.running_rows_max),
+            runs: QuotaUsage::new(wire.runs.into(), wire.runs_max.into()),
+            pending_rows: QuotaUsage::new(wire.pending_rows, wire.pending_rows_max),
+            running_rows: QuotaUsage::new(wire.running_rows, wire.running_rows_max),
         }
     }
 }

@@ -185,7 +185,7 @@ pub(super) fn called(
 ) -> Result<Completion, EngineFailure> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Used {
+    struct BodyUsage {
         usage: Option<Usage>,
     }
     let body: &RawValue = match serde_json::from_slice(bytes) {
@@ -202,7 +202,7 @@ pub(super) fn called(
         let by_request = is_of_the_call(status);
         return Err(EngineFailure { message: extra, by_request, ..refusal(status, bytes) });
     }
-    let usage = serde_json::from_str::<Used>(body.get()).unwrap_or_default().usage;
+    let usage = serde_json::from_str::<BodyUsage>(body.get()).unwrap_or_default().usage;
     let usage = usage.unwrap_or_default();
     Ok(Completion {
         finish_reason: "stop".to_owned(),
