@@ -133,7 +133,7 @@ pub struct Totals {
 
 /// The result of reading a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Read {
+pub struct ReadOutcome {
     /// Counts.
     pub totals: Totals,
     /// Why rows failed.
@@ -157,7 +157,7 @@ pub async fn read(
     source: &Source<'_>,
     mut sink: Box<dyn Sink + Send + '_>,
     progress: &Progress,
-) -> Result<Read, BatchError> {
+) -> Result<ReadOutcome, BatchError> {
     let described = source.described;
     let summary = described.run.clone().unwrap_or_default();
     let counts = summary.counts.unwrap_or_default();
@@ -214,5 +214,5 @@ pub async fn read(
         tokio::task::yield_now().await;
     }
     sink.finish()?;
-    Ok(Read { totals, failures })
+    Ok(ReadOutcome { totals, failures })
 }

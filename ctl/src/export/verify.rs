@@ -10,7 +10,7 @@ use std::path::Path;
 use rollout_proto::v1;
 
 use super::output::{Layout, Output};
-use super::{Piece, Read, SegmentOutput, Sink, Source, Totals, full_spec, read};
+use super::{Piece, ReadOutcome, SegmentOutput, Sink, Source, Totals, full_spec, read};
 use crate::batch::error::BatchError;
 use crate::batch::spec;
 use crate::input::duplicates::{BUDGET_BYTES, Duplicates};
@@ -48,7 +48,7 @@ pub async fn verify(
         digest: &mut digest,
         files,
     };
-    let Read { totals, .. } = read(source, Box::new(proof), progress).await?;
+    let ReadOutcome { totals, .. } = read(source, Box::new(proof), progress).await?;
     check_counts(&summary, &totals)?;
     Ok(Verified { totals, input_digest: *digest.finalize().as_bytes() })
 }

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::batch::error::{BatchError, ROWS_FAILED};
-use crate::export::Read;
+use crate::export::ReadOutcome;
 use crate::export::failures::FailureKind;
 use crate::export::output::Layout;
 use crate::output::{self, Format, Report, count, counted, u64_string};
@@ -77,7 +77,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    pub(super) fn new(read: &Read, dir: &Path, layout: &Layout) -> Self {
+    pub(super) fn new(read: &ReadOutcome, dir: &Path, layout: &Layout) -> Self {
         let totals = read.totals;
         let path = |name: String| dir.join(name).display().to_string();
         Self {
@@ -215,7 +215,7 @@ mod tests {
     fn written(failed: u64) -> Written {
         let totals = Totals { rows: 8, done: 8 - failed, failed, ..Totals::default() };
         let totals = Totals { prompt_tokens: 1_200, completion_tokens: 90, ..totals };
-        let read = Read { totals, ..Read::default() };
+        let read = ReadOutcome { totals, ..ReadOutcome::default() };
         let mut written = Written::new(&read, Path::new("out"), &Layout::default());
         if failed > 0 {
             written.failures.push(FailureKind {
