@@ -1,6 +1,6 @@
 //! A fake member whose answers a test sets.
 //!
-//! *Invariant:* it decides nothing: every answer follows from [`Says`].
+//! *Invariant:* it decides nothing: every answer follows from [`MemberAnswers`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::v1;
 
 /// The member's answers.
 #[derive(Clone)]
-pub(super) struct Says {
+pub(super) struct MemberAnswers {
     pub(super) cluster_id: String,
     pub(super) coord_epoch: u64,
     pub(super) term: u64,
@@ -38,7 +38,7 @@ pub(super) struct Says {
 pub(super) struct Fake {
     pub(super) name: String,
     pub(super) addr: SocketAddr,
-    pub(super) says: Arc<Mutex<Says>>,
+    pub(super) says: Arc<Mutex<MemberAnswers>>,
     /// The request ids that it received, in order.
     pub(super) asked: Arc<Mutex<Vec<v1::RequestId>>>,
     accepted: Arc<AtomicUsize>,
@@ -77,7 +77,7 @@ impl Fake {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let addr = listener.local_addr().unwrap();
-        let says = Arc::new(Mutex::new(Says {
+        let says = Arc::new(Mutex::new(MemberAnswers {
             cluster_id: "a".repeat(32),
             coord_epoch: 1,
             term: 1,
@@ -106,7 +106,7 @@ impl Fake {
         Fake { name: name.to_owned(), addr, says, asked, accepted, runtime: Some(runtime) }
     }
 
-    pub(super) fn set(&self, change: impl FnOnce(&mut Says)) {
+    pub(super) fn set(&self, change: impl FnOnce(&mut MemberAnswers)) {
         change(&mut self.says.lock());
     }
 
@@ -141,7 +141,7 @@ pub(super) fn introduce(fakes: &[&Fake]) {
 #[derive(Clone)]
 struct Service {
     name: String,
-    says: Arc<Mutex<Says>>,
+    says: Arc<Mutex<MemberAnswers>>,
     asked: Arc<Mutex<Vec<v1::RequestId>>>,
 }
 
