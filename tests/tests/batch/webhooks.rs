@@ -19,12 +19,12 @@ const TOLERANCE_S: u64 = 1800;
 const SECRET: &str = "C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
 #[derive(Clone, Debug)]
-struct Got {
+struct Delivery {
     head: String,
     body: String,
 }
 
-impl Got {
+impl Delivery {
     fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
@@ -51,7 +51,7 @@ impl Got {
 struct Receiver {
     addr: String,
     status: Arc<Mutex<u16>>,
-    got: Arc<Mutex<Vec<Got>>>,
+    got: Arc<Mutex<Vec<Delivery>>>,
 }
 
 impl Receiver {
@@ -71,12 +71,12 @@ impl Receiver {
         Ok(Self { addr, status, got })
     }
 
-    fn got(&self) -> Vec<Got> {
+    fn got(&self) -> Vec<Delivery> {
         self.got.lock().expect("no panic").clone()
     }
 }
 
-fn serve(stream: TcpStream, status: u16) -> Option<Got> {
+fn serve(stream: TcpStream, status: u16) -> Option<Delivery> {
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     let mut reader = BufReader::new(stream);
     let (mut head, mut length) = (String::new(), 0);
@@ -95,7 +95,7 @@ fn serve(stream: TcpStream, status: u16) -> Option<Got> {
     reader.read_exact(&mut body).ok()?;
     let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     reader.get_mut().write_all(answer.as_bytes()).ok()?;
-    Some(Got { head, body: String::from_utf8(body).ok()? })
+    Some(Delivery { head, body: String::from_utf8(body).ok()? })
 }
 
 /// The output of `rolloutctl -o json` for a user who may read runs but not submit any.
