@@ -81,7 +81,7 @@ struct Crashed {
     earlier: Option<u32>,
 }
 
-struct Taken {
+struct TakenStep {
     operation: u32,
     before: StateId,
 }
@@ -108,7 +108,7 @@ pub struct Search<'a, M: Model> {
     low: usize,
     left: usize,
     state: StateId,
-    trail: Vec<Taken>,
+    trail: Vec<TakenStep>,
     frames: Vec<Frame>,
     choices: Vec<u32>,
     /// Required operations that may be next, as found by the last scan.
@@ -251,7 +251,7 @@ impl<'a, M: Model> Search<'a, M> {
         let levels = self.levels.as_ref().map_or(0, Levels::bytes);
         let path = self.choices.capacity() * size_of::<u32>()
             + self.frames.capacity() * size_of::<Frame>()
-            + self.trail.capacity() * size_of::<Taken>();
+            + self.trail.capacity() * size_of::<TakenStep>();
         self.seen.bytes() + self.space.bytes() + self.outlook.bytes() + levels + path
     }
 

@@ -12,11 +12,11 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) struct FairRoom {
     places: usize,
-    taken: Arc<Mutex<Taken>>,
+    taken: Arc<Mutex<TakenPlaces>>,
 }
 
 #[derive(Default)]
-struct Taken {
+struct TakenPlaces {
     all: usize,
     /// Places by identity; only of identities that hold any.
     by: HashMap<Identity, usize>,

@@ -5,7 +5,7 @@
 use super::outlook::{Outlook, Target, Use};
 use super::space::{ClassId, Space, StateId};
 use super::visited::FastHash;
-use super::{CRASHED, Search, Taken, bits};
+use super::{CRASHED, Search, TakenStep, bits};
 use crate::models::Model;
 use std::collections::HashMap;
 
@@ -153,7 +153,7 @@ impl<M: Model> Search<'_, M> {
             class
         };
         self.watch.spend(1 + self.outlook.supplied(class));
-        self.trail.push(Taken { operation, before: self.state });
+        self.trail.push(TakenStep { operation, before: self.state });
         // invariant: only possible steps are chosen, so this fallback to the present state is never used.
         let to = step(&self.outlook, &mut self.space, self.state, class);
         self.state = to.unwrap_or(self.state);
