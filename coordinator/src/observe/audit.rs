@@ -39,12 +39,12 @@ use tower::{Layer, Service};
 pub(crate) use sink::AuditLog;
 
 tokio::task_local! {
-    static NOTED: Arc<Mutex<Noted>>;
+    static NOTED: Arc<Mutex<AuditNotes>>;
 }
 
 /// What handlers add to the line of their request.
 #[derive(Clone, Debug, Default)]
-struct Noted {
+struct AuditNotes {
     namespace: String,
     /// `run/nightly`, `worker/gpu-7`.
     subject: String,
@@ -53,7 +53,7 @@ struct Noted {
     known_as: Option<String>,
 }
 
-fn note(add: impl FnOnce(&mut Noted)) {
+fn note(add: impl FnOnce(&mut AuditNotes)) {
     // Requests that are not audited, and work outside of requests, note nothing.
     let _ = NOTED.try_with(|noted| add(&mut noted.lock()));
 }
@@ -170,7 +170,7 @@ struct Open {
     log: Arc<AuditLog>,
     peer: Option<PeerInfo>,
     method: String,
-    noted: Arc<Mutex<Noted>>,
+    noted: Arc<Mutex<AuditNotes>>,
     begun: Instant,
     audited: bool,
     decided: bool,
