@@ -43,7 +43,7 @@ pub(super) struct Supervisor {
 
 /// Why the agent ends a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum EndReason {
     /// It ended by itself.
     Itself,
     Stalled,
@@ -123,7 +123,7 @@ impl Supervisor {
         let mut life = Life::begin(process);
         let why = self.live(&mut life).await;
         let end = self.end(&mut life, why, before).await;
-        if why == Why::Stopped {
+        if why == EndReason::Stopped {
             return None;
         }
         let (stuck, last_words) = (end.stuck, life.last_words.text().await);
@@ -175,7 +175,7 @@ impl Supervisor {
     }
 
     /// Talks to the process until it must end.
-    async fn live(&self, life: &mut Life) -> Why {
+    async fn live(&self, life: &mut Life) -> EndReason {
         let program = &self.config.program;
         let options = self.config.options.clone();
         let hello = ToEngine::Hello { version: frame::VERSION, slot: program.slot, options };
@@ -185,18 +185,18 @@ impl Supervisor {
         let (mut said_hello, mut loaded) = (false, None);
         while !life.ready {
             tokio::select! {
-                () = self.stop.cancelled() => return Why::Stopped,
-                () = sleep_until(deadline) => return Why::Late,
+                () = self.stop.cancelled() => return EndReason::Stopped,
+                () = sleep_until(deadline) => return EndReason::Late,
                 message = life.incoming.recv() => match message {
                     Some(Ok(FromEngine::Hello { version })) if version == frame::VERSION => {
                         said_hello = true;
                     }
-                    Some(Ok(FromEngine::Hello { version })) => return Why::Version(version),
+                    Some(Ok(FromEngine::Hello { version })) => return EndReason::Version(version),
                     Some(Ok(FromEngine::Loaded(told))) if said_hello => loaded = Some(told),
                     Some(Ok(FromEngine::Ready)) if said_hello => life.ready = true,
-                    Some(Ok(_)) => return Why::Garbled,
+                    Some(Ok(_)) => return EndReason::Garbled,
                     Some(Err(error)) => return broken(&error),
-                    None => return Why::Itself,
+                    None => return EndReason::Itself,
                 },
             }
         }
@@ -205,13 +205,13 @@ impl Supervisor {
         self.shared.rows.lock().down = None;
         self.state.send_replace(State::Ready);
         if self.news.send(News::Ready).await.is_err() {
-            return Why::Stopped;
+            return EndReason::Stopped;
         }
         life.progress = Instant::now();
         self.serve(life).await
     }
 
-    async fn serve(&self, life: &mut Life) -> Why {
+    async fn serve(&self, life: &mut Life) -> EndReason {
         let outgoing = life.outgoing.clone();
         loop {
             if let Err(why) = self.feed(life) {
@@ -221,26 +221,26 @@ impl Supervisor {
             let stalled = life.progress + self.config.stall_timeout;
             let full = outgoing.capacity() == 0;
             tokio::select! {
-                () = self.stop.cancelled() => return Why::Stopped,
+                () = self.stop.cancelled() => return EndReason::Stopped,
                 message = life.incoming.recv() => match message {
                     Some(Ok(message)) => {
                         if !self.take(life, message) {
-                            return Why::Garbled;
+                            return EndReason::Garbled;
                         }
                     }
                     Some(Err(error)) => return broken(&error),
-                    None => return Why::Itself,
+                    None => return EndReason::Itself,
                 },
                 () = self.shared.changed.notified(), if !full => {}
                 // Room again.
                 permit = outgoing.reserve(), if full => drop(permit),
-                () = sleep_until(stalled), if runs => return Why::Stalled,
+                () = sleep_until(stalled), if runs => return EndReason::Stalled,
             }
         }
     }
 
     /// Sends as many waiting rows as fit.
-    fn feed(&self, life: &mut Life) -> Result<(), Why> {
+    fn feed(&self, life: &mut Life) -> Result<(), EndReason> {
         let mut rows = self.shared.rows.lock();
         while life.outgoing.capacity() > 0 {
             let message = if let Some(ticket) = rows.cancelled.pop() {
@@ -259,7 +259,9 @@ impl Supervisor {
             match life.outgoing.try_send(message) {
                 Ok(()) => {}
                 // The writer has ended, so the socket has too.
-                Err(TrySendError::Closed(_) | TrySendError::Full(_)) => return Err(Why::Itself),
+                Err(TrySendError::Closed(_) | TrySendError::Full(_)) => {
+                    return Err(EndReason::Itself);
+                }
             }
         }
         Ok(())
@@ -305,9 +307,9 @@ impl Supervisor {
     }
 
     /// Waits for the process to end, processes its last messages, and gathers evidence about its death.
-    async fn end(&self, life: &mut Life, why: Why, before: Counts) -> End {
+    async fn end(&self, life: &mut Life, why: EndReason, before: Counts) -> End {
         let mut status = None;
-        if why == Why::Itself {
+        if why == EndReason::Itself {
             status = timeout(END_TIMEOUT, &mut life.ended).await.ok();
         }
         life.killer.kill();
@@ -331,26 +333,26 @@ impl Supervisor {
             crash: Crash::read(&self.config.program.crash_file),
             oom_killed: false,
             xid: self.config.xid_since(before.xids),
-            stalled: why == Why::Stalled,
-            garbled: matches!(why, Why::Garbled | Why::Version(_) | Why::Late),
+            stalled: why == EndReason::Stalled,
+            garbled: matches!(why, EndReason::Garbled | EndReason::Version(_) | EndReason::Late),
         };
         let followed = evidence.exit_code;
         let mut evidence = evidence.of_the_core();
         // Claim a kill only for a death that it may explain; a claimed kill explains no other death.
-        evidence.oom_killed = why == Why::Itself
+        evidence.oom_killed = why == EndReason::Itself
             && evidence.as_the_kernel_kills()
             && oom_kills::OF_THIS_HOST.claim(before.oom_kills, oom_kills::count());
         let how = match (why, evidence.exit_code.or(followed), evidence.signal) {
-            (Why::Stalled, ..) => {
+            (EndReason::Stalled, ..) => {
                 format!("made no progress for {} ms", self.config.stall_timeout.as_millis())
             }
-            (Why::Late, ..) => {
+            (EndReason::Late, ..) => {
                 format!("was not ready within {} ms", self.config.start_timeout.as_millis())
             }
-            (Why::Version(version), ..) => {
+            (EndReason::Version(version), ..) => {
                 format!("speaks version {version} of the protocol, not {}", frame::VERSION)
             }
-            (Why::Garbled, ..) => "broke the protocol".to_owned(),
+            (EndReason::Garbled, ..) => "broke the protocol".to_owned(),
             (_, _, Some(signal)) => format!("was ended by signal {signal}"),
             (_, Some(code), _) => format!("ended with status {code}"),
             _ => "died".to_owned(),
@@ -421,10 +423,10 @@ fn write_all(mut socket: OwnedWriteHalf) -> mpsc::Sender<ToEngine> {
     sender
 }
 
-fn broken(error: &io::Error) -> Why {
+fn broken(error: &io::Error) -> EndReason {
     match error.kind() {
-        io::ErrorKind::InvalidData => Why::Garbled,
-        _ => Why::Itself,
+        io::ErrorKind::InvalidData => EndReason::Garbled,
+        _ => EndReason::Itself,
     }
 }
 

@@ -36,7 +36,7 @@ impl Played {
     }
 }
 
-struct Agent<T = Why> {
+struct Agent<T = EndReason> {
     shared: Arc<Shared>,
     /// Ends with the life, and returns why it ended.
     lives: tokio::task::JoinHandle<T>,
@@ -57,7 +57,7 @@ impl Agent {
         .await
     }
 
-    async fn ends(self) -> Why {
+    async fn ends(self) -> EndReason {
         let ended = timeout(10 * STALL, self.lives).await;
         ended.expect("the life ends").unwrap()
     }
@@ -154,7 +154,7 @@ async fn an_engine_that_does_not_stop_an_unwanted_row_hangs_and_gets_no_other_ro
     assert_eq!(engine.hear().await, ToEngine::Cancel { ticket });
     let (next, mut outcome) = agent.want();
     let shared = agent.shared.clone();
-    assert_eq!(agent.ends().await, Why::Stalled);
+    assert_eq!(agent.ends().await, EndReason::Stalled);
     let mut rows = shared.rows.lock();
     assert!(!rows.waiting[&next].started() && outcome.try_recv().is_err(), "it waits");
     assert_eq!(rows.bury(), (Vec::new(), 1), "and is no suspect");
