@@ -124,7 +124,7 @@ enum Next {
 }
 
 /// How a stream went.
-struct Ended {
+struct StreamSummary {
     broke: bool,
     /// The worker itself wanted to register again.
     wanted: bool,
@@ -147,7 +147,7 @@ impl Pauses {
     /// After a stream breaks, the worker reconnects at once. A dead leader refuses that connection, at no cost for the
     /// members that are electing another, and only then do workers wait. A worker that waited after every reset would
     /// become suspect, and lose rows, because of one lost packet.
-    fn next(&mut self, ended: &Ended) -> Next {
+    fn next(&mut self, ended: &StreamSummary) -> Next {
         let failed = std::mem::take(&mut self.at_once) && !ended.served;
         if ended.served {
             self.backoff.reset();
@@ -234,7 +234,7 @@ impl Session {
         let (end, served) = stream?;
         let fleet = reconnect_spread(self.link.heartbeat);
         pauses.backoff.at_most(WAIT_MAX + fleet);
-        let ended = Ended {
+        let ended = StreamSummary {
             broke: matches!(end, StreamEnd::Broken(_)),
             wanted: matches!(end, StreamEnd::Reregister),
             served,
@@ -366,8 +366,8 @@ mod tests {
         assert_eq!([50, 500, 1000, 2000, 10_000].map(spread), [0, 0, 1500, 4500, 6000]);
     }
 
-    fn broke(served: bool, lasted: Duration) -> Ended {
-        Ended { broke: true, wanted: false, served, lasted, same_leader: true }
+    fn broke(served: bool, lasted: Duration) -> StreamSummary {
+        StreamSummary { broke: true, wanted: false, served, lasted, same_leader: true }
     }
 
     #[test]
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(pauses.next(&broke(true, long)), Next::AtOnce, "and so it does the next time");
         assert_eq!(pauses.next(&broke(true, STEADY_AFTER / 2)), Next::Spread, "not all the time");
         assert_eq!(pauses.next(&broke(true, long)), Next::AtOnce);
-        let wanted = Ended { broke: false, wanted: true, ..broke(true, long) };
+        let wanted = StreamSummary { broke: false, wanted: true, ..broke(true, long) };
         assert_eq!(pauses.next(&wanted), Next::Usual);
     }
 
@@ -389,9 +389,9 @@ mod tests {
         assert_eq!(pauses.next(&broke(true, long)), Next::AtOnce);
         assert_eq!(pauses.next(&broke(false, Duration::ZERO)), Next::Spread, "no member answers");
         assert_eq!(pauses.next(&broke(false, Duration::ZERO)), Next::Usual, "once");
-        let refused = Ended { broke: false, ..broke(true, long) };
+        let refused = StreamSummary { broke: false, ..broke(true, long) };
         assert_eq!(pauses.next(&refused), Next::Spread, "it says that it leads no more");
-        let another = Ended { same_leader: false, ..broke(true, long) };
+        let another = StreamSummary { same_leader: false, ..broke(true, long) };
         assert_eq!(pauses.next(&another), Next::Spread, "another one leads");
     }
 }

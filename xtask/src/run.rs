@@ -21,13 +21,13 @@ const CHUNKS_MAX: usize = 64;
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// How a command ended.
-pub(crate) struct Ended {
+pub(crate) struct CommandOutcome {
     status: ExitStatus,
     /// The limit, if the command exceeded it.
     limit: Option<Duration>,
 }
 
-impl Ended {
+impl CommandOutcome {
     /// Why the command failed; none if it succeeded.
     pub(crate) fn problem(&self) -> Option<String> {
         match (self.limit, self.status.success()) {
@@ -46,7 +46,7 @@ pub(crate) fn watched(
     mut command: Command,
     limit: Duration,
     on_line: &mut dyn FnMut(&str),
-) -> Result<Ended> {
+) -> Result<CommandOutcome> {
     let begun = Instant::now();
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     command.stdout(writer.try_clone().context("cannot clone a pipe")?).stderr(writer);
@@ -84,7 +84,7 @@ pub(crate) fn watched(
     }
     lines.finish(on_line);
     let (status, _) = ended.context("the command has no exit status")?;
-    Ok(Ended { status, limit: exceeded })
+    Ok(CommandOutcome { status, limit: exceeded })
 }
 
 /// Runs a command whose output goes where this program's goes; returns its exit status.
@@ -150,7 +150,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, limit: Duration) -> (Ended, Vec<String>) {
+    fn shell(script: &str, limit: Duration) -> (CommandOutcome, Vec<String>) {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         let mut lines = Vec::new();

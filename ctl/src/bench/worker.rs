@@ -31,7 +31,7 @@ pub(super) struct Worker {
 }
 
 /// How a stream ended.
-enum Ended {
+enum StreamEnd {
     /// Every slot is done.
     Done,
     /// The leader is gone, or no longer leads.
@@ -73,12 +73,12 @@ impl Worker {
             self.register().await?;
             let (leader, channel) = self.client.leader_channel().await?;
             match self.stream(&leader, channel).await? {
-                Ended::Done => break,
-                Ended::Left(why) => {
+                StreamEnd::Done => break,
+                StreamEnd::Left(why) => {
                     tracing::debug!(worker = self.name, leader = leader.name, why, "left a leader");
                     self.client.leader_failed(&leader.addr);
                 }
-                Ended::Forgotten => self.begin_anew(),
+                StreamEnd::Forgotten => self.begin_anew(),
             }
         }
         let (session, instance) = (self.session, self.instance);
@@ -141,14 +141,14 @@ impl Worker {
         Ok(())
     }
 
-    async fn stream(&mut self, leader: &MemberRef, channel: Channel) -> anyhow::Result<Ended> {
+    async fn stream(&mut self, leader: &MemberRef, channel: Channel) -> anyhow::Result<StreamEnd> {
         let (out, outbound) = mpsc::channel(self.slots.len() + 4);
         for at in 0..self.slots.len() {
             let exchange = self.slots[at].first(&self.load, &self.objects).await?;
             if let Some(exchange) = exchange
                 && out.send(self.message(Up::Exchange(exchange))).await.is_err()
             {
-                return Ok(Ended::Left("the stream is closed".into()));
+                return Ok(StreamEnd::Left("the stream is closed".into()));
             }
         }
         let opened = services::worker(channel).work(ReceiverStream::new(outbound)).await;
@@ -167,13 +167,13 @@ impl Worker {
         out: &mpsc::Sender<v1::WorkerMessage>,
         inbound: &mut Streaming<v1::LeaderMessage>,
         silent: Silence,
-    ) -> anyhow::Result<Ended> {
+    ) -> anyhow::Result<StreamEnd> {
         let mut beat = tokio::time::interval(self.heartbeat);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut heard = Instant::now();
         loop {
             if self.slots.iter().all(Slot::done) {
-                return Ok(Ended::Done);
+                return Ok(StreamEnd::Done);
             }
             tokio::select! {
                 biased;
@@ -185,13 +185,15 @@ impl Worker {
                                 return Ok(ended);
                             }
                         }
-                        Ok(None) => return Ok(Ended::Left("the leader closed the stream".into())),
+                        Ok(None) => {
+                            return Ok(StreamEnd::Left("the leader closed the stream".into()));
+                        }
                         Err(status) => return Ok(ended_by(&status)),
                     }
                 }
                 _ = beat.tick() => {
                     if heard.elapsed() > self.heartbeat * 3 && silent.other_leads().await {
-                        return Ok(Ended::Left("silent while another one leads".into()));
+                        return Ok(StreamEnd::Left("silent while another one leads".into()));
                     }
                     self.heartbeats += 1;
                     let heartbeat =
@@ -207,10 +209,10 @@ impl Worker {
         &mut self,
         out: &mpsc::Sender<v1::WorkerMessage>,
         message: v1::LeaderMessage,
-    ) -> anyhow::Result<Option<Ended>> {
+    ) -> anyhow::Result<Option<StreamEnd>> {
         let header = message.header.unwrap_or_default();
         if let Err(error) = self.client.observe(&header) {
-            return Ok(Some(Ended::Left(error.message)));
+            return Ok(Some(StreamEnd::Left(error.message)));
         }
         match message.kind {
             Some(Down::Exchange(answer)) => {
@@ -223,7 +225,7 @@ impl Worker {
                     return Ok(None);
                 };
                 if out.send(self.message(Up::Exchange(exchange))).await.is_err() {
-                    return Ok(Some(Ended::Left("the stream is closed".into())));
+                    return Ok(Some(StreamEnd::Left("the stream is closed".into())));
                 }
             }
             Some(Down::Revoke(revoke)) => {
@@ -245,11 +247,11 @@ impl Worker {
     }
 }
 
-fn ended_by(status: &tonic::Status) -> Ended {
+fn ended_by(status: &tonic::Status) -> StreamEnd {
     let error = RpcError::from_status(status);
     match error.code {
-        rollout_proto::ErrorCode::SessionUnknown => Ended::Forgotten,
-        _ => Ended::Left(error.to_string()),
+        rollout_proto::ErrorCode::SessionUnknown => StreamEnd::Forgotten,
+        _ => StreamEnd::Left(error.to_string()),
     }
 }
 

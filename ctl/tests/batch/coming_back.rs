@@ -6,7 +6,7 @@ use std::time::Duration;
 use rollout_proto::v1::RunState;
 
 use super::cluster::{Conduct, TestCluster};
-use super::command::{Ended, Job, interrupt};
+use super::command::{CommandOutcome, Job, interrupt};
 
 const INPUT: &str = "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n";
 
@@ -23,7 +23,7 @@ fn ctrl_c_leaves_the_run_alive_and_says_how_to_come_back() {
     let child = job.spawn_batch(&["--name", "r"]);
     cluster.wait_for("a watcher", |state| state.streams_opened > 0);
     interrupt(&child);
-    let ended = Ended::from(child.wait_with_output().unwrap());
+    let ended = CommandOutcome::from(child.wait_with_output().unwrap());
     assert_eq!(ended.code, 130, "{ended:?}");
     assert!(
         ended.stderr.contains("rollout infer batch --config batch.toml --resume r\n"),
@@ -45,7 +45,7 @@ fn the_command_that_is_printed_comes_back_to_a_run_with_a_canary() {
     let child = job.spawn_batch(&["--name", "r", "--canary", "1"]);
     cluster.wait_for("a watcher", |state| state.streams_opened > 0);
     interrupt(&child);
-    let ended = Ended::from(child.wait_with_output().unwrap());
+    let ended = CommandOutcome::from(child.wait_with_output().unwrap());
     let mut lines = ended.stderr.lines();
     let back = lines.find_map(|line| line.strip_prefix("  rollout infer ")).expect("a command");
     let words: Vec<&str> = back.split(' ').collect();
@@ -66,7 +66,7 @@ fn ctrl_c_never_cancels_however_often_it_comes_and_a_command_does() {
         std::thread::sleep(Duration::from_millis(100));
         interrupt(&child);
     }
-    let ended = Ended::from(child.wait_with_output().unwrap());
+    let ended = CommandOutcome::from(child.wait_with_output().unwrap());
     assert_eq!(ended.code, 130, "{ended:?}");
     assert!(ended.stderr.contains("to cancel it:\n  rollout run cancel r\n"), "{ended:?}");
     let run = cluster.run("r").unwrap();
@@ -120,7 +120,7 @@ fn without_a_leader_it_says_so_and_ends_at_its_time_out() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rollout"));
     command.args(args).args(["--insecure-plaintext", "-e", "127.0.0.1:1", "--timeout", "2s"]);
     command.current_dir(&job.dir).env("XDG_CACHE_HOME", job.dir.join("cache"));
-    let ended = Ended::from(command.output().unwrap());
+    let ended = CommandOutcome::from(command.output().unwrap());
     assert_eq!(ended.code, 3, "{ended:?}");
     assert!(ended.stderr.contains("127.0.0.1:1"), "{ended:?}");
     assert!(ended.stderr.contains("tcp"), "{ended:?}");

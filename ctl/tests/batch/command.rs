@@ -18,13 +18,13 @@ pub(crate) struct Job<'a> {
 
 /// How a command ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CommandOutcome {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl From<Output> for Ended {
+impl From<Output> for CommandOutcome {
     fn from(output: Output) -> Self {
         Self {
             code: output.status.code().unwrap_or(-1),
@@ -78,7 +78,7 @@ impl<'a> Job<'a> {
         command
     }
 
-    pub(crate) fn run(&self, args: &[&str]) -> Ended {
+    pub(crate) fn run(&self, args: &[&str]) -> CommandOutcome {
         self.command(args).output().unwrap().into()
     }
 
@@ -92,13 +92,13 @@ impl<'a> Job<'a> {
     }
 
     /// Runs it with this text on its standard input.
-    pub(crate) fn run_with_input(&self, args: &[&str], text: &str) -> Ended {
+    pub(crate) fn run_with_input(&self, args: &[&str], text: &str) -> CommandOutcome {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
         child.wait_with_output().unwrap().into()
     }
 
-    pub(crate) fn batch(&self, more: &[&str]) -> Ended {
+    pub(crate) fn batch(&self, more: &[&str]) -> CommandOutcome {
         self.run(&[&["infer", "batch", "--config", "batch.toml"], more].concat())
     }
 

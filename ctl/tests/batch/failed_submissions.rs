@@ -3,7 +3,7 @@
 use rollout_proto::ErrorCode;
 
 use super::cluster::{Conduct, Run, TestCluster};
-use super::command::{Ended, Job};
+use super::command::{CommandOutcome, Job};
 
 const INPUT: &str = "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n";
 
@@ -78,7 +78,7 @@ fn fail(cluster: &TestCluster, job: &Job<'_>, fails: Fails, more: &[&str]) {
 }
 
 #[track_caller]
-fn ended_well(ended: &Ended, fails: Fails) {
+fn ended_well(ended: &CommandOutcome, fails: Fails) {
     assert_eq!(ended.code, 0, "{fails:?}: {ended:?}");
 }
 
@@ -149,7 +149,7 @@ fn two_commands_at_once_in_a_fresh_directory_are_one_run() {
     let job = Job::new(&cluster, "job", INPUT);
     let children = [job.spawn_batch(&[]), job.spawn_batch(&[])];
     for child in children {
-        let ended = Ended::from(child.wait_with_output().unwrap());
+        let ended = CommandOutcome::from(child.wait_with_output().unwrap());
         assert_eq!(ended.code, 0, "{ended:?}");
     }
     let runs: Vec<_> = cluster.state.lock().runs.values().cloned().collect();
@@ -167,7 +167,7 @@ fn a_command_that_another_one_overtakes_in_a_fresh_directory_means_the_same_run(
     let job = Job::new(&cluster, "job", INPUT);
     let children = [job.spawn_batch(&[]), job.spawn_batch(&[])];
     for child in children {
-        let ended = Ended::from(child.wait_with_output().unwrap());
+        let ended = CommandOutcome::from(child.wait_with_output().unwrap());
         assert_eq!(ended.code, 0, "{ended:?}");
     }
     let runs: Vec<_> = cluster.state.lock().runs.values().cloned().collect();

@@ -134,7 +134,7 @@ fn several_that_append_at_once_add_each_row_once() {
         })
         .collect();
     for child in children {
-        let ended = super::command::Ended::from(child.wait_with_output().unwrap());
+        let ended = super::command::CommandOutcome::from(child.wait_with_output().unwrap());
         assert_eq!(ended.code, 0, "{ended:?}");
     }
     assert_eq!(count(&cluster, "r"), 50);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::cluster::{Conduct, TestCluster};
-use super::command::{Ended, Job};
+use super::command::{CommandOutcome, Job};
 
 fn input(rows: usize) -> String {
     let mut text = String::new();
@@ -145,7 +145,7 @@ fn a_reader_that_takes_its_time_is_no_cluster_that_does_not_answer() {
     job.timeout = "1s";
     let child = job.spawn(&["run", "results", "r"]);
     std::thread::sleep(Duration::from_secs(3)); // More than the time-out; nothing ends earlier.
-    let ended: Ended = child.wait_with_output().unwrap().into();
+    let ended: CommandOutcome = child.wait_with_output().unwrap().into();
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert_eq!(ended.stdout.lines().count(), 9_000);
 }
@@ -157,7 +157,7 @@ fn results_that_cannot_be_printed_are_no_success() {
     assert_eq!(job.batch(&["--name", "r"]).code, 0);
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let child = job.spawn_into(&["run", "results", "r"], full);
-    let ended: Ended = child.wait_with_output().unwrap().into();
+    let ended: CommandOutcome = child.wait_with_output().unwrap().into();
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     assert!(ended.stderr.contains("standard output"), "{}", ended.stderr);
 }
@@ -194,7 +194,7 @@ fn without_a_terminal_progress_is_plain_lines_and_quiet_has_none() {
     assert_eq!(plain.code, 0, "{plain:?}");
     assert!(!plain.stderr.contains('\u{1b}'), "{plain:?}");
     // One line every few seconds: after a slow start it is the line about reading the input.
-    let shows_progress = |ended: &Ended| {
+    let shows_progress = |ended: &CommandOutcome| {
         ["reading the input", "rows/s"].iter().any(|line| ended.stderr.contains(line))
     };
     assert!(shows_progress(&plain), "{plain:?}");

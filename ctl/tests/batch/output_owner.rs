@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::cluster::TestCluster;
-use super::command::{Ended, Job};
+use super::command::{CommandOutcome, Job};
 
 const INPUT: &str = "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n";
 const OTHER: &str = "{\"prompt\":\"c\"}\n";
@@ -18,7 +18,7 @@ fn two<'a>(cluster: &'a TestCluster, name: &str) -> Job<'a> {
     job
 }
 
-fn other(job: &Job<'_>, more: &[&str]) -> Ended {
+fn other(job: &Job<'_>, more: &[&str]) -> CommandOutcome {
     job.run(&[&["infer", "batch", "--config", "other.toml"], more].concat())
 }
 
@@ -35,7 +35,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[track_caller]
-fn refused(ended: &Ended, said: &[&str]) {
+fn refused(ended: &CommandOutcome, said: &[&str]) {
     assert_eq!(ended.code, 5, "{ended:?}");
     for words in said.iter().chain(&["add --overwrite"]) {
         assert!(ended.stderr.contains(words), "{words}: {ended:?}");
@@ -148,7 +148,7 @@ fn of_two_batch_files_that_begin_at_once_in_a_fresh_directory_one_wins() {
     let job = two(&cluster, "job");
     let children =
         ["batch.toml", "other.toml"].map(|file| job.spawn(&["infer", "batch", "--config", file]));
-    let ended = children.map(|child| Ended::from(child.wait_with_output().unwrap()));
+    let ended = children.map(|child| CommandOutcome::from(child.wait_with_output().unwrap()));
     let mut codes = ended.each_ref().map(|ended| ended.code);
     codes.sort_unstable();
     assert_eq!(codes, [0, 5], "{ended:?}");

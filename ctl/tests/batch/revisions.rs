@@ -1,7 +1,7 @@
 //! Edited inputs: when they become a revision, and which results are reused.
 
 use super::cluster::{Conduct, TestCluster};
-use super::command::{Ended, Job, interrupt};
+use super::command::{CommandOutcome, Job, interrupt};
 
 fn input(rows: &[&str]) -> String {
     rows.iter().map(|prompt| format!("{{\"prompt\":\"{prompt}\"}}\n")).collect()
@@ -88,7 +88,7 @@ fn ctrl_c_while_reused_results_are_copied_names_no_run_that_is_not_there() {
     let child = job.spawn_batch(&[]);
     cluster.wait_for("its results are asked for", |state| state.streams_opened > after);
     interrupt(&child);
-    let ended = Ended::from(child.wait_with_output().unwrap());
+    let ended = CommandOutcome::from(child.wait_with_output().unwrap());
     assert_eq!(ended.code, 130, "{ended:?}");
     assert!(ended.stderr.contains("copied: nothing was submitted"), "{ended:?}");
     assert!(!ended.stderr.contains("--resume"), "{ended:?}");

@@ -7,7 +7,7 @@ use rollout_proto::v1::RunState;
 use serde_json::json;
 
 use super::cluster::{Conduct, TestCluster};
-use super::command::{Ended, Job, files_below, interrupt};
+use super::command::{CommandOutcome, Job, files_below, interrupt};
 use super::s3::S3;
 
 /// A job that writes tables.
@@ -88,7 +88,7 @@ fn ctrl_c_ends_the_writing_of_tables_and_the_same_command_writes_them_later() {
         std::thread::sleep(Duration::from_millis(5));
     }
     interrupt(&child);
-    let ended = Ended::from(child.wait_with_output().unwrap());
+    let ended = CommandOutcome::from(child.wait_with_output().unwrap());
     assert_eq!(ended.code, 130, "{ended:?}");
     assert!(ended.stderr.contains("run first has its results; to write them:\n"), "{ended:?}");
     assert!(!job.out().join("completions.parquet").exists());

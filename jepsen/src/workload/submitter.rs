@@ -45,7 +45,7 @@ pub(super) struct Submitter {
 }
 
 /// How a stream of results ended.
-enum Ended {
+enum StreamEnd {
     /// Ended normally by its leader.
     Well,
     /// Ended otherwise; with the code of a refusal.
@@ -220,11 +220,11 @@ impl Submitter {
             recorder.ok(op, row, by);
         }
         let why = match ended {
-            Ended::Well => {
+            StreamEnd::Well => {
                 self.counted(number, &run, seen).await;
                 "the run does not have all of its rows yet".to_owned()
             }
-            Ended::Broken(code, why) => {
+            StreamEnd::Broken(code, why) => {
                 self.lacks(number, missing(&run, Err(code)));
                 why
             }
@@ -244,7 +244,7 @@ impl Submitter {
         if missing(run, Ok(seen)).is_none() {
             return;
         }
-        if let (rows, Ended::Well) = self.results(number).await {
+        if let (rows, StreamEnd::Well) = self.results(number).await {
             self.lacks(number, missing(run, Ok(rows.len())));
         }
     }
@@ -261,7 +261,7 @@ impl Submitter {
     }
 
     /// The results of a run's rows, in order, until the stream ended.
-    async fn results(&self, run: u32) -> (Vec<(Value, By)>, Ended) {
+    async fn results(&self, run: u32) -> (Vec<(Value, By)>, StreamEnd) {
         let request = v1::ReadResultsRequest { run, first_segment: 0, segments_max: 0 };
         let options = CallOptions::read().timeout(READ_LIMIT);
         let client = &self.trainer.client;
@@ -272,13 +272,13 @@ impl Submitter {
         let reading = async {
             let mut segments = match stream.await {
                 Ok(segments) => segments,
-                Err(error) => return Ended::Broken(error.code(), error.to_string()),
+                Err(error) => return StreamEnd::Broken(error.code(), error.to_string()),
             };
             loop {
                 let message = match segments.message().await {
                     Ok(Some(message)) => message,
-                    Ok(None) => return Ended::Well,
-                    Err(status) => return Ended::Broken(None, status.to_string()),
+                    Ok(None) => return StreamEnd::Well,
+                    Err(status) => return StreamEnd::Broken(None, status.to_string()),
                 };
                 let header = message.header.clone().unwrap_or_default();
                 let by = By {
@@ -291,7 +291,7 @@ impl Submitter {
                 rows.extend(told.map(|row| (row, by.clone())));
             }
         };
-        let late = |_| Ended::Broken(None, "no answer in time".to_owned());
+        let late = |_| StreamEnd::Broken(None, "no answer in time".to_owned());
         let ended = tokio::time::timeout(READ_LIMIT * 2, reading).await.unwrap_or_else(late);
         (rows, ended)
     }

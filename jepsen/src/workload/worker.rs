@@ -84,7 +84,7 @@ pub(super) struct Worker {
     ghosts: Vec<Lease>,
 }
 
-enum Ended {
+enum StreamEnd {
     Left,
     Forgotten,
 }
@@ -126,8 +126,8 @@ impl Worker {
                 continue;
             }
             match self.stream().await {
-                Ended::Left => {}
-                Ended::Forgotten => self.forget("the session is gone"),
+                StreamEnd::Left => {}
+                StreamEnd::Forgotten => self.forget("the session is gone"),
             }
         }
         self.forget("the run ended");
@@ -198,8 +198,10 @@ impl Worker {
         true
     }
 
-    async fn stream(&mut self) -> Ended {
-        let Ok((leader, channel)) = self.client.leader_channel().await else { return Ended::Left };
+    async fn stream(&mut self) -> StreamEnd {
+        let Ok((leader, channel)) = self.client.leader_channel().await else {
+            return StreamEnd::Left;
+        };
         let (out, outbound) = mpsc::channel(16);
         let exchange = match &mut self.sent {
             Some(sent) => {
@@ -210,7 +212,7 @@ impl Worker {
         };
         let first = self.message(Up::Exchange(exchange));
         if out.send(first).await.is_err() {
-            return Ended::Left;
+            return StreamEnd::Left;
         }
         let opening = services::worker(channel).work(ReceiverStream::new(outbound)).await;
         let ended = match opening {
@@ -226,7 +228,7 @@ impl Worker {
         leader: &MemberRef,
         out: &mpsc::Sender<v1::WorkerMessage>,
         mut inbound: tonic::Streaming<v1::LeaderMessage>,
-    ) -> Ended {
+    ) -> StreamEnd {
         let mut beat = tokio::time::interval(HEARTBEAT);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut heard = Instant::now();
@@ -237,11 +239,11 @@ impl Worker {
                     heard = Instant::now();
                     let message = match message {
                         Ok(Some(message)) => message,
-                        Ok(None) => return Ended::Left,
+                        Ok(None) => return StreamEnd::Left,
                         Err(status) => return ended_by(&status),
                     };
                     if !self.take(leader, message) {
-                        return Ended::Left;
+                        return StreamEnd::Left;
                     }
                     if self.sent.is_none() {
                         // The leader drops a steal request after a while, so it is answered before all work.
@@ -250,7 +252,7 @@ impl Worker {
                         }
                         let exchange = self.next();
                         if out.send(self.message(Up::Exchange(exchange))).await.is_err() {
-                            return Ended::Left;
+                            return StreamEnd::Left;
                         }
                     }
                 }
@@ -259,7 +261,7 @@ impl Worker {
                         let other = self.client.other_leader(leader);
                         let limit = Duration::from_millis(200);
                         if tokio::time::timeout(limit, other).await.is_ok() {
-                            return Ended::Left;
+                            return StreamEnd::Left;
                         }
                     }
                     self.beats += 1;
@@ -271,7 +273,7 @@ impl Worker {
                 }
             }
         }
-        Ended::Left
+        StreamEnd::Left
     }
 
     fn heartbeat(&self) -> v1::Heartbeat {
@@ -343,9 +345,9 @@ impl Worker {
     }
 }
 
-fn ended_by(status: &tonic::Status) -> Ended {
+fn ended_by(status: &tonic::Status) -> StreamEnd {
     match RpcError::from_status(status).code {
-        ErrorCode::SessionUnknown => Ended::Forgotten,
-        _ => Ended::Left,
+        ErrorCode::SessionUnknown => StreamEnd::Forgotten,
+        _ => StreamEnd::Left,
     }
 }

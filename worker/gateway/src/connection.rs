@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::job_store::{JobStore, present};
-use super::unanswered::{Ended, Unanswered};
+use super::unanswered::{ConnectionEnd, Unanswered};
 use super::waiting::Waiting;
 use super::wire::{self, Query, bad};
 
@@ -84,7 +84,7 @@ impl Connection {
     }
 
     /// Serves until the client has gone.
-    pub(super) async fn run(mut self) -> Result<(), Ended> {
+    pub(super) async fn run(mut self) -> Result<(), ConnectionEnd> {
         let served = self.serve_all().await;
         let Self { reader, writer, mut unanswered, .. } = self;
         if served.is_err() {
@@ -96,7 +96,7 @@ impl Connection {
     }
 
     /// Waits for the next request; false once the client has gone.
-    async fn another(&mut self) -> Result<bool, Ended> {
+    async fn another(&mut self) -> Result<bool, ConnectionEnd> {
         loop {
             if !self.reader.buffer().is_empty() {
                 return Ok(true);
@@ -109,7 +109,7 @@ impl Connection {
         }
     }
 
-    async fn serve_all(&mut self) -> Result<(), Ended> {
+    async fn serve_all(&mut self) -> Result<(), ConnectionEnd> {
         let mut first = true;
         while self.another().await? {
             let query = Query::of(self.reader.read_u8().await?)?;
@@ -126,7 +126,11 @@ impl Connection {
     }
 
     /// False once the client has gone.
-    async fn serve(&mut self, query: Query, waited: Option<WaitedFor>) -> Result<bool, Ended> {
+    async fn serve(
+        &mut self,
+        query: Query,
+        waited: Option<WaitedFor>,
+    ) -> Result<bool, ConnectionEnd> {
         use v1::store_op::Kind;
         match query {
             Query::Validate => {
@@ -173,7 +177,11 @@ impl Connection {
     }
 
     /// Answers a request after all earlier ones have taken effect; false once the client has gone.
-    async fn answer(&mut self, query: Query, waited: Option<WaitedFor>) -> Result<bool, Ended> {
+    async fn answer(
+        &mut self,
+        query: Query,
+        waited: Option<WaitedFor>,
+    ) -> Result<bool, ConnectionEnd> {
         use v1::store_op::Kind;
         match query {
             Query::CompareSet => self.compare_set().await?,
@@ -234,28 +242,31 @@ impl Connection {
     }
 
     /// Begins a change that the client does not wait for.
-    async fn begin(&mut self, kind: v1::store_op::Kind) -> Result<(), Ended> {
+    async fn begin(&mut self, kind: v1::store_op::Kind) -> Result<(), ConnectionEnd> {
         let bytes = kind.encoded_len();
         self.unanswered.make_room(bytes).await?;
         self.unanswered.push(self.store.begin(kind).await, bytes);
         Ok(())
     }
 
-    async fn change(&self, kind: v1::store_op::Kind) -> Result<v1::store_answer::Kind, Ended> {
+    async fn change(
+        &self,
+        kind: v1::store_op::Kind,
+    ) -> Result<v1::store_answer::Kind, ConnectionEnd> {
         match self.store.change(kind).await? {
-            v1::store_answer::Kind::Refused(why) => Err(Ended::Refused(why)),
+            v1::store_answer::Kind::Refused(why) => Err(ConnectionEnd::Refused(why)),
             answer => Ok(answer),
         }
     }
 
-    async fn number(&self, kind: v1::store_op::Kind) -> Result<i64, Ended> {
+    async fn number(&self, kind: v1::store_op::Kind) -> Result<i64, ConnectionEnd> {
         match self.change(kind).await? {
             v1::store_answer::Kind::Number(number) => Ok(number),
             other => Err(bad(format!("the cluster answered {other:?}")).into()),
         }
     }
 
-    async fn compare_set(&mut self) -> Result<(), Ended> {
+    async fn compare_set(&mut self) -> Result<(), ConnectionEnd> {
         let key = wire::key(&mut self.reader).await?;
         let expected = wire::value(&mut self.reader).await?;
         let desired = wire::value(&mut self.reader).await?;
@@ -271,7 +282,7 @@ impl Connection {
         &mut self,
         keys: Vec<Bytes>,
         waited: Option<WaitedFor>,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), ConnectionEnd> {
         if let Some(kept) = waited.and_then(|waited| waited.values_of(&keys, Instant::now())) {
             return self.tell(&kept).await;
         }
@@ -281,14 +292,14 @@ impl Connection {
         self.tell(&values).await
     }
 
-    async fn tell(&mut self, values: &[Bytes]) -> Result<(), Ended> {
+    async fn tell(&mut self, values: &[Bytes]) -> Result<(), ConnectionEnd> {
         let mut out = BytesMut::new();
         values.iter().for_each(|value| wire::put_sized(&mut out, value));
         self.writer.write_all(&out).await?;
         Ok(())
     }
 
-    async fn list_keys(&mut self) -> Result<(), Ended> {
+    async fn list_keys(&mut self) -> Result<(), ConnectionEnd> {
         let asked = v1::StoreReadRequest { list_keys: true, ..Default::default() };
         let keys = self.store.read(asked).await?.present;
         let mut out = BytesMut::new();
@@ -298,7 +309,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn wait(&mut self) -> Result<bool, Ended> {
+    async fn wait(&mut self) -> Result<bool, ConnectionEnd> {
         let keys = wire::keys(&mut self.reader).await?;
         let (store, asked) = (self.store.clone(), keys.clone());
         let there = async move {
@@ -322,7 +333,7 @@ impl Connection {
     }
 
     /// One more participant has arrived; none passes before all have.
-    async fn barrier(&mut self) -> Result<bool, Ended> {
+    async fn barrier(&mut self) -> Result<bool, ConnectionEnd> {
         let key = wire::key(&mut self.reader).await?;
         let size = self.reader.read_i64_le().await?;
         let arrived = v1::StoreAdd { key: key.clone(), delta: 1 };
@@ -332,7 +343,7 @@ impl Connection {
         self.tell_waited(ended).await
     }
 
-    async fn tell_waited(&mut self, ended: Waited) -> Result<bool, Ended> {
+    async fn tell_waited(&mut self, ended: Waited) -> Result<bool, ConnectionEnd> {
         match ended {
             Waited::Ready(_) => self.writer.write_u8(STOP_WAITING).await?,
             Waited::Canceled => self.writer.write_u8(WAIT_CANCELED).await?,
@@ -342,7 +353,10 @@ impl Connection {
     }
 
     /// Waits, unless the client cancels the wait.
-    async fn until_there(&mut self, awaited: Vec<v1::StoreAwaited>) -> Result<Waited, Ended> {
+    async fn until_there(
+        &mut self,
+        awaited: Vec<v1::StoreAwaited>,
+    ) -> Result<Waited, ConnectionEnd> {
         let (store, waiting) = (self.store.clone(), Waiting::new(awaited));
         self.until(async move { store.wait(&waiting).await.map(|()| None) }).await
     }
@@ -350,7 +364,7 @@ impl Connection {
     async fn until(
         &mut self,
         wait: impl Future<Output = Result<Option<Vec<Bytes>>, ClientError>>,
-    ) -> Result<Waited, Ended> {
+    ) -> Result<Waited, ConnectionEnd> {
         tokio::pin!(wait);
         tokio::select! {
             biased;
@@ -371,7 +385,7 @@ impl Connection {
 
     /// A client that waits for an element waits for the queue first, and then pops. If several wait, all learn of an
     /// element and one gets it; the others keep waiting here.
-    async fn pop(&mut self, waited: Option<WaitedFor>) -> Result<bool, Ended> {
+    async fn pop(&mut self, waited: Option<WaitedFor>) -> Result<bool, ConnectionEnd> {
         let queue = wire::key(&mut self.reader).await?;
         let for_it = waited.is_some_and(|waited| waited.keys == [queue.clone()]);
         let until = tokio::time::Instant::now() + POP_WITHIN;

@@ -19,7 +19,7 @@ const BYTES_MAX: usize = 4 << 20;
 
 /// Why a connection ended before its client closed it.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Ended {
+pub(super) enum ConnectionEnd {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("{0}")]
@@ -40,7 +40,7 @@ impl Unanswered {
     }
 
     /// Returns when this many more bytes fit within the bounds.
-    pub(super) async fn make_room(&mut self, bytes: usize) -> Result<(), Ended> {
+    pub(super) async fn make_room(&mut self, bytes: usize) -> Result<(), ConnectionEnd> {
         while let Some((first, _)) = self.begun.front_mut()
             && let Some(answer) = first.try_answer()
         {
@@ -61,7 +61,7 @@ impl Unanswered {
     }
 
     /// Returns when the oldest has taken effect. It is cancel-safe and may be called again.
-    pub(super) async fn first(&mut self) -> Result<(), Ended> {
+    pub(super) async fn first(&mut self) -> Result<(), ConnectionEnd> {
         let Some((first, _)) = self.begun.front_mut() else { return Ok(()) };
         let answer = first.answer().await;
         self.forget_first();
@@ -69,7 +69,7 @@ impl Unanswered {
     }
 
     /// Returns when all have taken effect.
-    pub(super) async fn settled(&mut self) -> Result<(), Ended> {
+    pub(super) async fn settled(&mut self) -> Result<(), ConnectionEnd> {
         while !self.begun.is_empty() {
             self.first().await?;
         }
@@ -83,9 +83,9 @@ impl Unanswered {
     }
 }
 
-fn taken(answer: Result<AnswerKind, ClientError>) -> Result<(), Ended> {
+fn taken(answer: Result<AnswerKind, ClientError>) -> Result<(), ConnectionEnd> {
     match answer? {
-        AnswerKind::Refused(why) => Err(Ended::Refused(why)),
+        AnswerKind::Refused(why) => Err(ConnectionEnd::Refused(why)),
         _ => Ok(()),
     }
 }

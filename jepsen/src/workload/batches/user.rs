@@ -46,7 +46,7 @@ fn crashed(ended: ExitStatus) -> bool {
 
 /// Why the client is not called again.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ended {
+enum StopReason {
     /// The batch has ended.
     Whole,
     /// The wanted number of rows has ended.
@@ -75,7 +75,7 @@ impl User {
 
     /// Runs the batch to its end, and exports it. True if that succeeded.
     async fn whole(&mut self, batch: &Batch, nth: u32) -> Result<bool> {
-        if self.submit(batch, nth, None).await? != Ended::Whole {
+        if self.submit(batch, nth, None).await? != StopReason::Whole {
             return Ok(false);
         }
         let recorder = self.shared.recorder.clone();
@@ -90,10 +90,10 @@ impl User {
     async fn cancelled(&mut self, batch: &Batch) -> Result<()> {
         let enough = self.client.rng.random_range(1..batch.rows / 2);
         let ended = self.submit(batch, 0, Some(enough)).await?;
-        if ended == Ended::Over {
+        if ended == StopReason::Over {
             return Ok(());
         }
-        if ended == Ended::Whole || !self.cancel(batch).await {
+        if ended == StopReason::Whole || !self.cancel(batch).await {
             // It had ended before, or that is unknown.
             self.whole(batch, 1).await?;
             return Ok(());
@@ -130,7 +130,7 @@ impl User {
     }
 
     /// Calls the client until the batch has ended, or until `enough` of its rows have.
-    async fn submit(&mut self, batch: &Batch, nth: u32, enough: Option<u64>) -> Result<Ended> {
+    async fn submit(&mut self, batch: &Batch, nth: u32, enough: Option<u64>) -> Result<StopReason> {
         let recorder = self.shared.recorder.clone();
         let (config, output) = (batch.write(nth)?, batch.output(nth));
         if enough.is_none() {
@@ -155,7 +155,7 @@ impl User {
                 if self.shared.is_over() {
                     recorder.info(&submit, "it did not end in time".to_owned());
                     self.stuck(batch).await;
-                    return Ok(Ended::Over);
+                    return Ok(StopReason::Over);
                 }
                 if life.is_some_and(|life| begun.elapsed() > life) {
                     break None;
@@ -164,7 +164,7 @@ impl User {
                 if enough.is_some_and(|enough| told >= enough && told < batch.rows) {
                     process.kill();
                     recorder.ok(&submit, json!("enough"), By::default());
-                    return Ok(Ended::Enough);
+                    return Ok(StopReason::Enough);
                 }
                 tokio::time::sleep(LOOK).await;
             };
@@ -177,7 +177,7 @@ impl User {
             }
         }
         recorder.ok(&submit, Value::Null, By::default());
-        Ok(Ended::Whole)
+        Ok(StopReason::Whole)
     }
 
     /// Records the results of a cancelled batch. True if that succeeded.

@@ -1,6 +1,6 @@
 //! Data directories that belong to another member, or are damaged.
 
-use crate::bad_input::setup::{Ended, PATIENCE, ended};
+use crate::bad_input::setup::{CommandOutcome, PATIENCE, ended};
 use anyhow::{Context, Result};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions};
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn a_member_with_foreign_or_damaged_data_stops_and_says_what_to_do() -> Result<(
     // Flags that contradict the directory.
     fleet.member_process(&one).kill();
     let config = fleet.path(&format!("{one}.toml"));
-    let start = |flag: &str, value: &str| -> Result<Ended> {
+    let start = |flag: &str, value: &str| -> Result<CommandOutcome> {
         let mut command = fleet.program("rollout-coordinator");
         command.arg("--config").arg(&config).arg(flag).arg(value);
         ended(command)

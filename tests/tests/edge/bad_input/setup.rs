@@ -14,13 +14,13 @@ pub(crate) const HANGS: &str = r#"{"prompt":"MOCK_HANG"}"#;
 
 /// How a command ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CommandOutcome {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Ended {
+impl CommandOutcome {
     /// Fails unless the exit status is `code` and stderr contains all of `said`.
     #[track_caller]
     pub(crate) fn expect(&self, code: i32, said: &[&str]) {
@@ -31,13 +31,13 @@ impl Ended {
     }
 }
 
-pub(crate) fn ended(command: Command) -> Result<Ended> {
+pub(crate) fn ended(command: Command) -> Result<CommandOutcome> {
     let out = output(command, Duration::from_secs(120))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Ended { code: out.status.code(), out: text(&out.stdout), err: text(&out.stderr) })
+    Ok(CommandOutcome { code: out.status.code(), out: text(&out.stdout), err: text(&out.stderr) })
 }
 
-pub(crate) fn ctl(fleet: &Fleet, args: &[&str]) -> Result<Ended> {
+pub(crate) fn ctl(fleet: &Fleet, args: &[&str]) -> Result<CommandOutcome> {
     let mut command = fleet.program("rolloutctl");
     command.arg("--context").arg(fleet.path("operator.toml")).args(args);
     ended(command)
@@ -56,7 +56,7 @@ pub(crate) fn job(fleet: &Fleet, name: &str, input: &str, more: &str) -> Result<
     Ok(config.to_string_lossy().into_owned())
 }
 
-pub(crate) fn batch(fleet: &Fleet, config: &str, more: &[&str]) -> Result<Ended> {
+pub(crate) fn batch(fleet: &Fleet, config: &str, more: &[&str]) -> Result<CommandOutcome> {
     let mut args = vec!["infer", "batch", "--config", config];
     args.extend(more);
     ended(fleet.rollout(&args))
