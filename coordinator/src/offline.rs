@@ -146,7 +146,7 @@ pub fn snapshot(version: &'static str) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Refused { code, message }) => match code {
+        Err(OfflineRefusal { code, message }) => match code {
             Some(code) => {
                 let error = RpcError::new(code, message);
                 eprintln!("error: {error}\n  explain: rolloutctl errors explain {code}");
@@ -160,12 +160,12 @@ pub fn snapshot(version: &'static str) -> ExitCode {
     }
 }
 
-struct Refused {
+struct OfflineRefusal {
     code: Option<ErrorCode>,
     message: String,
 }
 
-impl Refused {
+impl OfflineRefusal {
     fn new(code: ErrorCode, error: impl std::fmt::Display) -> Self {
         Self { code: Some(code), message: error.to_string() }
     }
@@ -175,7 +175,7 @@ impl Refused {
     }
 }
 
-impl From<RestoreError> for Refused {
+impl From<RestoreError> for OfflineRefusal {
     fn from(error: RestoreError) -> Self {
         match &error {
             RestoreError::File(_) | RestoreError::Content { .. } => {
@@ -188,7 +188,7 @@ impl From<RestoreError> for Refused {
     }
 }
 
-impl From<SalvageError> for Refused {
+impl From<SalvageError> for OfflineRefusal {
     fn from(error: SalvageError) -> Self {
         match &error {
             SalvageError::Open(OpenError::Contradiction { .. }) => {
@@ -199,7 +199,7 @@ impl From<SalvageError> for Refused {
     }
 }
 
-fn run_restore(args: &RestoreArgs) -> Result<(), Refused> {
+fn run_restore(args: &RestoreArgs) -> Result<(), OfflineRefusal> {
     let mut members: Vec<MemberRecord> = args
         .members
         .iter()
@@ -207,7 +207,7 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Refused> {
         .collect();
     if members.is_empty() {
         let file = SnapshotFileReader::open(&args.file)
-            .map_err(|error| Refused::new(ErrorCode::SnapshotUnusable, error))?;
+            .map_err(|error| OfflineRefusal::new(ErrorCode::SnapshotUnusable, error))?;
         let listed = file.header().members.iter();
         members = listed.map(|m| record(&m.name, &m.peer_addr, &m.client_addr, &m.zone)).collect();
     }
@@ -241,10 +241,11 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Refused> {
     Ok(())
 }
 
-fn run_salvage(args: &SalvageArgs) -> Result<(), Refused> {
+fn run_salvage(args: &SalvageArgs) -> Result<(), OfflineRefusal> {
     let identity = owner(&args.data_dir)?;
     if args.confirm.as_deref() != Some(identity.name.as_str()) {
-        return Err(Refused::new(ErrorCode::Unconfirmed, warning(&args.data_dir, &identity.name)));
+        let warning = warning(&args.data_dir, &identity.name);
+        return Err(OfflineRefusal::new(ErrorCode::Unconfirmed, warning));
     }
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let program = env!("CARGO_PKG_VERSION");

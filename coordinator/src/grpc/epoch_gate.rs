@@ -67,8 +67,8 @@ where
         let shared = self.shared.clone();
         Either::Right(Box::pin(async move {
             let error = match refused {
-                Refused::Now(error) => error,
-                Refused::Ahead { leading, claimed } => ahead(&shared, &leading, claimed).await,
+                GateError::Now(error) => error,
+                GateError::Ahead { leading, claimed } => ahead(&shared, &leading, claimed).await,
             };
             Ok(Status::from(error.with_members(shared.members())).into_http())
         }))
@@ -76,7 +76,7 @@ where
 }
 
 /// Why a request does not pass.
-enum Refused {
+enum GateError {
     Now(RpcError),
     /// Its epoch is higher than the one that this member has opened.
     Ahead {
@@ -85,14 +85,14 @@ enum Refused {
     },
 }
 
-fn judge<B>(shared: &Shared, request: &http::Request<B>) -> Result<(), Refused> {
+fn judge<B>(shared: &Shared, request: &http::Request<B>) -> Result<(), GateError> {
     if request.uri().path() == STATUS {
         return Ok(());
     }
-    let Some((cluster, claimed)) = sender_knows(request.headers()).map_err(Refused::Now)? else {
+    let Some((cluster, claimed)) = sender_knows(request.headers()).map_err(GateError::Now)? else {
         return Ok(());
     };
-    same_cluster(shared, cluster).map_err(Refused::Now)?;
+    same_cluster(shared, cluster).map_err(GateError::Now)?;
     if request.uri().path() == EVENTS {
         return Ok(());
     }
@@ -103,8 +103,8 @@ fn judge<B>(shared: &Shared, request: &http::Request<B>) -> Result<(), Refused> 
     let Some(leading) = shared.current.read().clone() else { return Ok(()) };
     match claimed.cmp(&leading.epoch) {
         std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Less => Err(Refused::Now(behind(&leading, claimed))),
-        std::cmp::Ordering::Greater => Err(Refused::Ahead { leading, claimed }),
+        std::cmp::Ordering::Less => Err(GateError::Now(behind(&leading, claimed))),
+        std::cmp::Ordering::Greater => Err(GateError::Ahead { leading, claimed }),
     }
 }
 

@@ -34,16 +34,16 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 /// Why a certificate is refused here. rustls prints the debug form, so that is also the text.
 #[derive(thiserror::Error)]
 #[error("{0}")]
-struct Refused(String);
+struct RefusedCertificate(String);
 
-impl fmt::Debug for Refused {
+impl fmt::Debug for RefusedCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
 pub(super) fn refused(cause: impl fmt::Display) -> Error {
-    let cause = Arc::new(Refused(cause.to_string()));
+    let cause = Arc::new(RefusedCertificate(cause.to_string()));
     Error::InvalidCertificate(CertificateError::Other(OtherError(cause)))
 }
 

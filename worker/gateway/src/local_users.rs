@@ -24,7 +24,7 @@ pub struct LocalUsers(Vec<u32>);
 
 /// Why a connection is not served.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum UserRefusal {
     #[error(
         "it is from uid {0}, and this store is served to uids {1:?} only: list the uid in store_gateway.allow_uids of rollout-worker, or let everyone on this host in with insecure_tcpstore"
     )]
@@ -51,22 +51,22 @@ impl LocalUsers {
     }
 
     /// Checks that the other end of an accepted connection is a process of one of them.
-    pub(super) async fn admit(&self, stream: &TcpStream) -> Result<(), Refused> {
+    pub(super) async fn admit(&self, stream: &TcpStream) -> Result<(), UserRefusal> {
         let ends = stream.peer_addr().and_then(|peer| Ok((peer, stream.local_addr()?)));
         // Without an address the connection has ended.
-        let (client, server) = ends.map_err(|_| Refused::Unknown)?;
+        let (client, server) = ends.map_err(|_| UserRefusal::Unknown)?;
         for look in 0..LOOKS {
             if look > 0 {
                 tokio::time::sleep(LOOK_AGAIN_AFTER).await;
             }
             let found = tokio::task::spawn_blocking(move || user_of(client, server)).await;
-            match found.map_err(io::Error::other).flatten().map_err(Refused::Tables)? {
+            match found.map_err(io::Error::other).flatten().map_err(UserRefusal::Tables)? {
                 Some(uid) if self.0.contains(&uid) => return Ok(()),
-                Some(uid) => return Err(Refused::Other(uid, self.0.clone())),
+                Some(uid) => return Err(UserRefusal::Other(uid, self.0.clone())),
                 None => {}
             }
         }
-        Err(Refused::Unknown)
+        Err(UserRefusal::Unknown)
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
         let (client, stream) = connected(None).await;
         users.admit(&stream).await.unwrap();
         drop(client);
-        assert!(matches!(users.admit(&stream).await, Err(Refused::Unknown)));
+        assert!(matches!(users.admit(&stream).await, Err(UserRefusal::Unknown)));
     }
 
     #[tokio::test]
@@ -216,7 +216,7 @@ mod tests {
         let users = LocalUsers(vec![own.wrapping_add(1)]);
         let (_client, stream) = connected(None).await;
         let refused = users.admit(&stream).await.unwrap_err();
-        assert!(matches!(refused, Refused::Other(uid, _) if uid == own), "{refused}");
+        assert!(matches!(refused, UserRefusal::Other(uid, _) if uid == own), "{refused}");
         users.and(&[own]).admit(&stream).await.unwrap();
     }
 
@@ -232,7 +232,7 @@ mod tests {
         let users = LocalUsers::own();
         let (_client, stream) = connected(Some(54_321)).await;
         let refused = users.admit(&stream).await.unwrap_err();
-        assert!(matches!(refused, Refused::Other(54_321, _)), "{refused}");
+        assert!(matches!(refused, UserRefusal::Other(54_321, _)), "{refused}");
         users.and(&[54_321]).admit(&stream).await.unwrap();
     }
 }
