@@ -13,7 +13,7 @@ pub const PORT_TAKEN: &str = "its port was taken";
 /// Something seen or done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum What {
+pub enum EventKind {
     /// The plan of this run.
     Plan { workload: String, nemesis: Vec<String>, seed: u64, secs: u64 },
     /// A member's status, with the epoch in its applied state. `life` counts the starts of its process; `installed`
@@ -98,7 +98,7 @@ pub struct Event {
     pub time_ns: u64,
     /// The event.
     #[serde(flatten)]
-    pub what: What,
+    pub what: EventKind,
 }
 
 impl Event {

@@ -22,7 +22,7 @@ pub(crate) use kind::required;
 
 use self::bitflip::Flip;
 use self::kind::Kind;
-use crate::events::{PORT_TAKEN, What};
+use crate::events::{EventKind, PORT_TAKEN};
 use crate::fleet::{Death, Fleet, MEMBERS};
 use crate::observe::{self, Observers};
 use crate::recorder::Recorder;
@@ -132,7 +132,7 @@ impl Nemesis {
             undo.sort_by_key(|(_, undo)| !matches!(undo, Undo::Restore(_)));
             for (id, undo) in undo.into_iter().rev() {
                 self.end(id, undo, watch, recorder).await?;
-                recorder.event(What::Healed { id });
+                recorder.event(EventKind::Healed { id });
             }
             self.revive(recorder)?;
             // Required faults follow each other more closely, so that they fit into one run.
@@ -256,7 +256,7 @@ impl Nemesis {
         self.next_id += 1;
         let (id, on, name) = (self.next_id, effect.on, kind.name());
         println!("{:>6.1} s  {name} on {on}", recorder.now_ns() as f64 / 1e9);
-        recorder.event(What::Fault { id, kind: name.into(), on, proven });
+        recorder.event(EventKind::Fault { id, kind: name.into(), on, proven });
         Ok((id, effect.undo))
     }
 
@@ -294,7 +294,7 @@ impl Nemesis {
             return self.undo(undo, watch, recorder);
         };
         if self.outdated(member, watch).await {
-            recorder.event(What::Proven { id });
+            recorder.event(EventKind::Proven { id });
         }
         self.undo(*undo, watch, recorder)?;
         if interrupted {
@@ -326,6 +326,6 @@ impl Nemesis {
             true => format!("{}, {PORT_TAKEN}", death.status),
             false => death.status.to_string(),
         };
-        recorder.event_since(death.seen, What::Died { member, status, panicked });
+        recorder.event_since(death.seen, EventKind::Died { member, status, panicked });
     }
 }

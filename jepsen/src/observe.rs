@@ -1,7 +1,7 @@
 //! Polls every member directly, outside the faulty network: its role, term and epoch; and from time to time, and at
 //! the end, its digests.
 
-use crate::events::What;
+use crate::events::EventKind;
 use crate::fleet::{Fleet, MEMBERS, Place};
 use crate::recorder::Recorder;
 use anyhow::{Context, Result, bail};
@@ -112,7 +112,7 @@ async fn watch(
         all.insert(at, (Instant::now(), life, own.clone()));
         drop(all);
         let header = answer.header.unwrap_or_default();
-        recorder.event(What::Status {
+        recorder.event(EventKind::Status {
             member: place.name.clone(),
             life,
             role: own.role,
@@ -142,7 +142,7 @@ async fn compare(mut members: Vec<(String, Cluster)>, recorder: Arc<Recorder>) {
             // A member that is cut off, stopped or down cannot answer; the others are compared anyway.
             let Ok(Ok(answer)) = tokio::time::timeout(LIMIT * 3, asked).await else { continue };
             let answer = answer.into_inner();
-            recorder.event(What::Compared {
+            recorder.event(EventKind::Compared {
                 member: member.clone(),
                 index: answer.index,
                 chain: hex(&answer.chain),
@@ -193,7 +193,7 @@ pub async fn digests(fleet: &Fleet, recorder: &Recorder, limit: Duration) -> Res
                 _ => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         };
-        recorder.event(What::Digest {
+        recorder.event(EventKind::Digest {
             member: place.name.clone(),
             index: answer.index,
             chain: hex(&answer.chain),

@@ -4,7 +4,7 @@
 //! the exception: only the answer says which row was claimed, so both records are written then, the first with the
 //! time at which the request left. The first record that could not be written fails the run at its end.
 
-use crate::events::{Event, What};
+use crate::events::{Event, EventKind};
 use crate::history::{Kind, LogPosition, Record};
 use crate::operations::READS;
 use anyhow::{Context, Result};
@@ -97,12 +97,12 @@ impl Recorder {
     }
 
     /// Records an event that happens now.
-    pub fn event(&self, what: What) {
+    pub fn event(&self, what: EventKind) {
         self.event_since(Instant::now(), what);
     }
 
     /// Records an event that happened at `then`.
-    pub fn event_since(&self, then: Instant, what: What) {
+    pub fn event_since(&self, then: Instant, what: EventKind) {
         let since = then.saturating_duration_since(self.start);
         let time_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
         let event = Event { time_ns, what };
@@ -147,7 +147,7 @@ impl Recorder {
             && said < placed
         {
             let (f, key) = (op.f.to_owned(), op.key.clone());
-            self.event(What::EpochBehind { f, key, said, placed });
+            self.event(EventKind::EpochBehind { f, key, said, placed });
         }
         let time_ns = by.answered_ns.unwrap_or_else(|| self.now_ns());
         self.record(op, time_ns, Kind::Ok, value, by, None);
@@ -247,7 +247,7 @@ mod tests {
                 let by = By { epoch: Some(placed), said: Some(said), at, ..By::default() };
                 recorder.ok(&op, Value::Null, by);
             });
-            let behind = |event: &&Event| matches!(event.what, What::EpochBehind { .. });
+            let behind = |event: &&Event| matches!(event.what, EventKind::EpochBehind { .. });
             run.events.iter().filter(behind).count()
         };
         assert_eq!((alarms(6, 7), alarms(7, 7), alarms(8, 7)), (1, 0, 0));

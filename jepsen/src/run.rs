@@ -1,6 +1,6 @@
 //! `rollout-jepsen run` and `recheck`: a fleet, a workload, a nemesis, a record, a verdict, a report.
 
-use crate::events::What;
+use crate::events::EventKind;
 use crate::fleet::Fleet;
 use crate::nemesis::{Family, Nemesis};
 use crate::observe::{self, Observers};
@@ -118,7 +118,7 @@ async fn record(args: &Args, dir: &Path) -> Result<()> {
     let (clients, workers) = (args.workload.clients(), args.workload.workers());
     let fleet = Fleet::start(dir, &bin, clients, workers, &families).await?;
     let recorder = Arc::new(Recorder::create(dir)?);
-    recorder.event(What::Plan {
+    recorder.event(EventKind::Plan {
         workload: args.workload.name().into(),
         nemesis: families.iter().map(|family| family.name()).collect(),
         seed: args.seed,
@@ -161,7 +161,7 @@ fn tell_panics(dir: &Path, recorder: &Recorder) -> Result<()> {
             && let Some(line) = panic_in(&path, 0)
         {
             let log = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            recorder.event(What::Panicked { log, line });
+            recorder.event(EventKind::Panicked { log, line });
         }
     }
     Ok(())
@@ -229,7 +229,7 @@ mod tests {
         let events = std::fs::read(dir.path().join(EVENTS)).unwrap();
         let mut told: Vec<String> = Vec::new();
         for event in events::read(&events[..]).unwrap() {
-            if let What::Panicked { log, line } = event.what {
+            if let EventKind::Panicked { log, line } = event.what {
                 told.push(format!("{log}: {line}"));
             }
         }

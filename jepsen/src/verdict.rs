@@ -23,7 +23,7 @@ mod tickets;
 pub(crate) use coverage::bands;
 pub use coverage::{Coverage, Minimum};
 
-use crate::events::{self, Event, What};
+use crate::events::{self, Event, EventKind};
 use crate::formats::{Format, events as format_events};
 use crate::operations::{Operation, pair};
 use crate::recorder::{EVENTS, HISTORY};
@@ -104,7 +104,7 @@ impl Recorded {
     /// The plan of the run.
     pub fn plan(&self) -> (&str, &[String], u64, u64) {
         let plan = self.events.iter().find_map(|event| match &event.what {
-            What::Plan { workload, nemesis, seed, secs } => {
+            EventKind::Plan { workload, nemesis, seed, secs } => {
                 Some((workload.as_str(), nemesis.as_slice(), *seed, *secs))
             }
             _ => None,

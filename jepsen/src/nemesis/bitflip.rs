@@ -5,7 +5,7 @@
 //! have promised more since. The rules of the verdict check that the member never shows wrong data.
 
 use super::{Effect, Nemesis, Undo};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::observe::Observers;
 use crate::recorder::Recorder;
 use anyhow::{Context, Result};
@@ -108,7 +108,7 @@ impl Nemesis {
         let died = self.fleet.died(member);
         let name = self.fleet.places[member].name.clone();
         let file = flip.path.display().to_string();
-        recorder.event(What::Flipped { member: name, file, noticed: died.is_some() });
+        recorder.event(EventKind::Flipped { member: name, file, noticed: died.is_some() });
         let life = self.fleet.places[member].lives.load(Ordering::Relaxed);
         let refused = died.as_ref().is_some_and(|death| death.status.code() == Some(1))
             && watch.life(member) != Some(life);

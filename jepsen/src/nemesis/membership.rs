@@ -5,7 +5,7 @@
 //! are the members again, each with a vote; a cluster that does not get there is an alarm.
 
 use super::{Effect, Nemesis, Undo};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::fleet::MEMBERS;
 use crate::observe::Observers;
 use crate::recorder::Recorder;
@@ -186,7 +186,7 @@ impl Nemesis {
             }
             tokio::time::sleep(AGAIN_AFTER).await;
         }
-        recorder.event(What::Refused { what: "a membership of three".into(), why });
+        recorder.event(EventKind::Refused { what: "a membership of three".into(), why });
         Ok(())
     }
 

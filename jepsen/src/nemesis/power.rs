@@ -5,7 +5,7 @@
 //! nothing. If such a loss took nothing, nothing was pending.
 
 use super::{Effect, Nemesis, Undo};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::recorder::Recorder;
 use anyhow::{Context, Result};
 use rand::Rng;
@@ -25,7 +25,7 @@ impl Nemesis {
                 proven = false;
                 continue;
             };
-            recorder.event(What::PowerLost {
+            recorder.event(EventKind::PowerLost {
                 member,
                 files: lost.cut_files as u64,
                 bytes: lost.cut_bytes,

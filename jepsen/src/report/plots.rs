@@ -2,7 +2,7 @@
 
 use super::axes::{Axis, WIDTH, color};
 use super::escaped;
-use crate::events::What;
+use crate::events::EventKind;
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use crate::verdict::Recorded;
@@ -38,7 +38,7 @@ fn legend() -> String {
 
 /// When the last fault was healed.
 fn healed_ns(run: &Recorded) -> u64 {
-    let healed = run.events.iter().filter(|event| matches!(event.what, What::Healed { .. }));
+    let healed = run.events.iter().filter(|event| matches!(event.what, EventKind::Healed { .. }));
     healed.map(|event| event.time_ns).max().unwrap_or(0)
 }
 
@@ -129,7 +129,7 @@ pub(super) fn latency(run: &Recorded, axis: &Axis) -> String {
 pub(super) fn leaders(run: &Recorded, axis: &Axis) -> String {
     let mut members: BTreeMap<&str, Vec<(u64, u64, u64)>> = BTreeMap::new();
     for event in &run.events {
-        let What::Status { member, role, term, .. } = &event.what else { continue };
+        let EventKind::Status { member, role, term, .. } = &event.what else { continue };
         let led = members.entry(member).or_default();
         if role != "leader" {
             continue;

@@ -1,7 +1,7 @@
 //! Tests of the page of a hand-made record.
 
 use super::*;
-use crate::events::{Event, What};
+use crate::events::{Event, EventKind};
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use crate::verdict::judged;
@@ -31,17 +31,30 @@ fn a_page_needs_nothing_else_and_shows_faults_leaders_and_the_answer_that_nothin
     let event = |seconds: u64, what| Event { time_ns: seconds * SECOND_NS, what };
     let led = |seconds| {
         let (member, role) = ("c2".to_owned(), "leader".to_owned());
-        let status =
-            What::Status { member, life: 1, role, term: 7, epoch: 7, applied: 1, installed: 0 };
+        let status = EventKind::Status {
+            member,
+            life: 1,
+            role,
+            term: 7,
+            epoch: 7,
+            applied: 1,
+            installed: 0,
+        };
         event(seconds, status)
     };
     let events = vec![
-        event(0, What::Plan { workload: "item".into(), nemesis: Vec::new(), seed: 4, secs: 30 }),
+        event(
+            0,
+            EventKind::Plan { workload: "item".into(), nemesis: Vec::new(), seed: 4, secs: 30 },
+        ),
         led(1),
         led(2),
-        event(3, What::Fault { id: 1, kind: "kill-leader".into(), on: "c2".into(), proven: true }),
-        event(9, What::Healed { id: 1 }),
-        event(30, What::Recovered { after_ms: Some(1) }),
+        event(
+            3,
+            EventKind::Fault { id: 1, kind: "kill-leader".into(), on: "c2".into(), proven: true },
+        ),
+        event(9, EventKind::Healed { id: 1 }),
+        event(30, EventKind::Recovered { after_ms: Some(1) }),
     ];
     // No worker ever had the row.
     let run = Recorded { operations: vec![read(1, 5, "a<b"), read(3, 6, "a<b")], events };

@@ -3,7 +3,7 @@
 mod rows;
 
 use super::{Recorded, deaths};
-use crate::events::{Event, What};
+use crate::events::{Event, EventKind};
 use crate::nemesis::required;
 use crate::operations::{Outcome, READS};
 use crate::value::Value;
@@ -100,17 +100,17 @@ impl Minimum {
 /// Proven faults as intervals of time.
 pub(crate) fn bands(events: &[Event]) -> Vec<(u64, u64, &str)> {
     let ended = |id: u64| {
-        events.iter().find(|e| e.what == What::Healed { id }).map_or(u64::MAX, |e| e.time_ns)
+        events.iter().find(|e| e.what == EventKind::Healed { id }).map_or(u64::MAX, |e| e.time_ns)
     };
     let later = proven_later(events);
     let band = |event: &'_ Event| match &event.what {
-        What::Fault { id, proven, .. } if *proven || later.contains(id) => {
+        EventKind::Fault { id, proven, .. } if *proven || later.contains(id) => {
             Some((event.time_ns, ended(*id)))
         }
         _ => None,
     };
     let kind = |event| match event {
-        &Event { what: What::Fault { ref kind, .. }, .. } => kind.as_str(),
+        &Event { what: EventKind::Fault { ref kind, .. }, .. } => kind.as_str(),
         _ => "",
     };
     events.iter().filter_map(|event| band(event).map(|(a, b)| (a, b, kind(event)))).collect()
@@ -119,7 +119,7 @@ pub(crate) fn bands(events: &[Event]) -> Vec<(u64, u64, &str)> {
 /// Faults whose proof came after their beginning.
 fn proven_later(events: &[Event]) -> BTreeSet<u64> {
     let proven = events.iter().filter_map(|event| match event.what {
-        What::Proven { id } => Some(id),
+        EventKind::Proven { id } => Some(id),
         _ => None,
     });
     proven.collect()
@@ -136,32 +136,34 @@ impl Coverage {
         let later = proven_later(&run.events);
         for Event { what, .. } in &run.events {
             match what {
-                What::Status { member, life, role, term, installed: count, .. } => {
+                EventKind::Status { member, life, role, term, installed: count, .. } => {
                     if role == "leader" {
                         terms.insert(*term);
                     }
                     installed.insert((member, life), *count);
                 }
-                What::Flipped { noticed, .. } if *noticed => found.flips.0 += 1,
-                What::Flipped { .. } => found.flips.1 += 1,
-                What::Fault { id, kind, proven, .. } if *proven || later.contains(id) => {
+                EventKind::Flipped { noticed, .. } if *noticed => found.flips.0 += 1,
+                EventKind::Flipped { .. } => found.flips.1 += 1,
+                EventKind::Fault { id, kind, proven, .. } if *proven || later.contains(id) => {
                     *found.faults.entry(kind.clone()).or_default() += 1;
                 }
-                What::Fault { .. } => found.unproven += 1,
-                What::Repeated { .. } => found.repeated += 1,
-                What::Recovered { after_ms } => found.recovered_ms = *after_ms,
-                What::Digest { member, index, .. } => {
+                EventKind::Fault { .. } => found.unproven += 1,
+                EventKind::Repeated { .. } => found.repeated += 1,
+                EventKind::Recovered { after_ms } => found.recovered_ms = *after_ms,
+                EventKind::Digest { member, index, .. } => {
                     digests.entry(*index).or_default().insert(member);
                 }
-                What::Compared { member, index, .. } => {
+                EventKind::Compared { member, index, .. } => {
                     compared.entry(*index).or_default().insert(member);
                 }
-                What::Ended { .. } => found.sessions_ended += 1,
-                What::EndedRefused { .. } => found.ended_refused += 1,
-                What::Stale { taken_by: None, .. } => found.stale_refused += 1,
-                What::FinalReads { wanted, answered } => found.final_reads = (*answered, *wanted),
-                What::Died { .. } => found.died += 1,
-                What::PowerLost { bytes, names, .. } if bytes + names > 0 => {
+                EventKind::Ended { .. } => found.sessions_ended += 1,
+                EventKind::EndedRefused { .. } => found.ended_refused += 1,
+                EventKind::Stale { taken_by: None, .. } => found.stale_refused += 1,
+                EventKind::FinalReads { wanted, answered } => {
+                    found.final_reads = (*answered, *wanted);
+                }
+                EventKind::Died { .. } => found.died += 1,
+                EventKind::PowerLost { bytes, names, .. } if bytes + names > 0 => {
                     let (losses, lost_bytes, lost_names) = found.power_lost;
                     found.power_lost = (losses + 1, lost_bytes + bytes, lost_names + names);
                 }

@@ -12,7 +12,7 @@
 //!
 //! Absent: real workers; for them only panics are alarms.
 
-use crate::events::{Event, PORT_TAKEN, What};
+use crate::events::{Event, EventKind, PORT_TAKEN};
 use std::collections::BTreeMap;
 
 /// How long after healing the effects of a fault may still appear.
@@ -29,7 +29,7 @@ fn is_the_machines(status: &str) -> bool {
 /// The ends of members that this machine caused: such a run proves less than intended.
 pub(super) fn of_the_machine(events: &[Event]) -> Vec<String> {
     let died = events.iter().filter_map(|event| match &event.what {
-        What::Died { member, status, panicked: false } if is_the_machines(status) => {
+        EventKind::Died { member, status, panicked: false } if is_the_machines(status) => {
             Some(format!("{member} was ended by this machine: {status}"))
         }
         _ => None,
@@ -52,14 +52,14 @@ fn member_of(on: &str) -> &str {
 fn reasons(events: &[Event]) -> Vec<Reason<'_>> {
     let mut healed = BTreeMap::new();
     for Event { time_ns, what } in events {
-        if let What::Healed { id } = what {
+        if let EventKind::Healed { id } = what {
             healed.entry(*id).or_insert(*time_ns);
         }
     }
     let mut found = Vec::new();
     for Event { time_ns, what } in events {
         // Whether or not a probe saw it: the fault may have taken effect later.
-        let What::Fault { id, kind, on, .. } = what else { continue };
+        let EventKind::Fault { id, kind, on, .. } = what else { continue };
         let (member, before) = match kind.split('-').next() {
             Some("disk" | "bitflip") => (Some(member_of(on)), PROBED_NS),
             Some("membership") => (None, CHANGED_NS),
@@ -82,10 +82,10 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
     in_time.sort_by_key(|event| event.time_ns);
     for Event { time_ns, what } in in_time {
         match what {
-            What::Status { member, .. } => {
+            EventKind::Status { member, .. } => {
                 heard.insert(member, *time_ns);
             }
-            What::Died { member, status, panicked: false } if !is_the_machines(status) => {
+            EventKind::Died { member, status, panicked: false } if !is_the_machines(status) => {
                 // Only members report a status, so this skips workers.
                 let Some(heard_ns) = heard.get(member.as_str()) else { continue };
                 let explains = |reason: &Reason<'_>| {
@@ -117,18 +117,25 @@ mod tests {
         let event = |at_s: u64, what| Event { time_ns: at_s * S, what };
         let status = |at_s: u64| {
             let (member, role) = ("c2".to_owned(), "follower".to_owned());
-            let status =
-                What::Status { member, life: 1, role, term: 1, epoch: 1, applied: 1, installed: 0 };
+            let status = EventKind::Status {
+                member,
+                life: 1,
+                role,
+                term: 1,
+                epoch: 1,
+                applied: 1,
+                installed: 0,
+            };
             event(at_s, status)
         };
         let (member, status_said) = ("c2".to_owned(), "exit status: 1".to_owned());
         let mut events = vec![
             status(heard_s),
-            event(20, What::Fault { id: 4, kind: kind.into(), on: on.into(), proven: false }),
-            event(25, What::Healed { id: 4 }),
-            event(died_s, What::Died { member, status: status_said, panicked }),
+            event(20, EventKind::Fault { id: 4, kind: kind.into(), on: on.into(), proven: false }),
+            event(25, EventKind::Healed { id: 4 }),
+            event(died_s, EventKind::Died { member, status: status_said, panicked }),
             status(died_s + 1),
-            event(9, What::Died { member: "w1".into(), status: "x".into(), panicked: false }),
+            event(9, EventKind::Died { member: "w1".into(), status: "x".into(), panicked: false }),
         ];
         // The order of the records must not matter.
         let alarms = broken(&events).len();
@@ -141,12 +148,20 @@ mod tests {
     fn what_this_machine_does_to_a_member_is_a_doubt_and_no_alarm() {
         let heard = |at_s: u64| {
             let (member, role) = ("c2".to_owned(), "follower".to_owned());
-            let what =
-                What::Status { member, life: 1, role, term: 1, epoch: 1, applied: 1, installed: 0 };
+            let what = EventKind::Status {
+                member,
+                life: 1,
+                role,
+                term: 1,
+                epoch: 1,
+                applied: 1,
+                installed: 0,
+            };
             Event { time_ns: at_s * S, what }
         };
         let died = |status: &str| {
-            let what = What::Died { member: "c2".into(), status: status.into(), panicked: false };
+            let what =
+                EventKind::Died { member: "c2".into(), status: status.into(), panicked: false };
             let events = [heard(3), Event { time_ns: 5 * S, what }];
             (broken(&events).len(), of_the_machine(&events).len())
         };

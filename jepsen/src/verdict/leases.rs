@@ -9,7 +9,7 @@
 
 mod refusals;
 
-use crate::events::{Event, What};
+use crate::events::{Event, EventKind};
 use crate::fleet::FAILURE;
 use crate::operations::Operation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,13 +46,13 @@ pub(super) fn broken(events: &[Event], operations: &[Operation]) -> Vec<String> 
     let (mut grants, mut settled) = (BTreeMap::<&str, Vec<Grant<'_>>>::new(), BTreeMap::new());
     for Event { time_ns, what } in events {
         match what {
-            What::Granted { session, key, attempt, epoch, asked_ns } => {
+            EventKind::Granted { session, key, attempt, epoch, asked_ns } => {
                 let (session, attempt, epoch) = (*session, *attempt, *epoch);
                 let (asked_ns, at_ns) = (*asked_ns, *time_ns);
                 let grant = Grant { session, attempt, epoch, asked_ns, at_ns, key };
                 grants.entry(key).or_default().push(grant);
             }
-            What::Settles { session, key, attempt } => {
+            EventKind::Settles { session, key, attempt } => {
                 settled.entry((*session, key.as_str(), *attempt)).or_insert(*time_ns);
             }
             _ => {}
@@ -90,11 +90,11 @@ impl SignsOfLife {
         let mut unclean: Vec<(&str, u64, u64)> = Vec::new();
         for Event { time_ns, what } in events {
             match what {
-                What::Beat { session, epoch, sent_ns } => {
+                EventKind::Beat { session, epoch, sent_ns } => {
                     let beats = heard.beats.entry((*session, *epoch)).or_default();
                     beats.push((*sent_ns, *time_ns));
                 }
-                What::Registered { observer, session, from_epoch, epoch, clean } => {
+                EventKind::Registered { observer, session, from_epoch, epoch, clean } => {
                     sessions.entry(observer).or_default().insert(*session);
                     heard.registered.entry(*session).or_default().push(*time_ns);
                     if !clean {
@@ -148,20 +148,21 @@ mod tests {
     fn run(silence: std::ops::Range<u64>, settles: bool, clean: bool) -> Vec<String> {
         let event = |ms: u64, what| Event { time_ns: ms * MS, what };
         let session = 7;
+        let observer = "w1".to_owned();
         let mut events = vec![event(
             1,
-            What::Registered { observer: "w1".into(), session, from_epoch: 2, epoch: 2, clean },
+            EventKind::Registered { observer, session, from_epoch: 2, epoch: 2, clean },
         )];
         for ms in (10..9000).step_by(200).filter(|ms| !silence.contains(ms)) {
-            events.push(event(ms + 5, What::Beat { session, epoch: 2, sent_ns: ms * MS }));
+            events.push(event(ms + 5, EventKind::Beat { session, epoch: 2, sent_ns: ms * MS }));
         }
         let granted = |session, attempt, ms: u64| {
             let key = "1/0".to_owned();
-            event(ms + 9, What::Granted { session, key, attempt, epoch: 2, asked_ns: ms * MS })
+            event(ms + 9, EventKind::Granted { session, key, attempt, epoch: 2, asked_ns: ms * MS })
         };
         events.push(granted(7, 4, 3000));
         if settles {
-            events.push(event(4000, What::Settles { session, key: "1/0".into(), attempt: 4 }));
+            events.push(event(4000, EventKind::Settles { session, key: "1/0".into(), attempt: 4 }));
         }
         events.push(granted(8, 6, 6500));
         events.sort_by_key(|event| event.time_ns);

@@ -1,6 +1,6 @@
 //! Rules on what observers saw, each broken by certain evidence alone.
 
-use crate::events::{Event, What};
+use crate::events::{Event, EventKind};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Every broken rule, in words.
@@ -20,56 +20,58 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
     };
     for Event { what, .. } in events {
         match what {
-            What::Status { member, life, role, term, epoch, applied, .. } => {
+            EventKind::Status { member, life, role, term, epoch, applied, .. } => {
                 rises(member, *life, *epoch, &mut found, member);
                 said.entry(*applied).or_default().insert((*epoch, member));
                 if role == "leader" {
                     leading.entry(*term).or_default().insert(member);
                 }
             }
-            What::Heard { observer, leader, epoch } => {
+            EventKind::Heard { observer, leader, epoch } => {
                 rises(observer, u64::MAX, *epoch, &mut found, observer);
                 // An epoch is the term of its leader: no other member speaks in it.
                 leading.entry(*epoch).or_default().insert(leader);
             }
-            What::Repeated { what, request_id, same: false, detail } => {
+            EventKind::Repeated { what, request_id, same: false, detail } => {
                 found.push(format!("{what} {request_id}, repeated, was answered {detail}"));
             }
-            What::Compared { index, chain, state, .. } => {
+            EventKind::Compared { index, chain, state, .. } => {
                 digests.entry(*index).or_default().insert((chain, state));
             }
-            What::Opened { observer, session } => {
+            EventKind::Opened { observer, session } => {
                 let last = sessions.entry(observer).or_default();
                 if session <= last {
                     found.push(format!("{observer} got session {session} after {last}"));
                 }
                 *last = (*last).max(*session);
             }
-            What::Revived { observer, session, how } => {
+            EventKind::Revived { observer, session, how } => {
                 found.push(format!("session {session} of {observer} had ended, but {how}"));
             }
-            What::Stale { observer, what, claimed, taken_by: Some(epoch) } => {
+            EventKind::Stale { observer, what, claimed, taken_by: Some(epoch) } => {
                 let spoke = format!("a {what} of {observer} in epoch {claimed}");
                 found.push(format!("{spoke} was not refused in epoch {epoch}"));
             }
-            What::Died { member, panicked: true, status } => {
+            EventKind::Died { member, panicked: true, status } => {
                 found.push(format!("{member} panicked and ended with {status}"));
             }
-            What::Crashed { what, status } => found.push(format!("{what} crashed with {status}")),
-            What::Panicked { log, line } => {
+            EventKind::Crashed { what, status } => {
+                found.push(format!("{what} crashed with {status}"));
+            }
+            EventKind::Panicked { log, line } => {
                 found.push(format!("{log} tells of something that panicked: {line}"));
             }
-            What::EpochBehind { f, key, said, placed } => found.push(format!(
+            EventKind::EpochBehind { f, key, said, placed } => found.push(format!(
                 "a {f} of {key} was answered from epoch {placed}, and its message went back to epoch {said}"
             )),
-            What::Refused { what, why } => found.push(format!("{what} was refused: {why}")),
-            What::Stuck { run, left, running, secs } => found.push(format!(
+            EventKind::Refused { what, why } => found.push(format!("{what} was refused: {why}")),
+            EventKind::Stuck { run, left, running, secs } => found.push(format!(
                 "nothing became of {left} rows of run {run} for {secs} s; {running} are said to run"
             )),
-            What::Recovered { after_ms: None } => {
+            EventKind::Recovered { after_ms: None } => {
                 found.push("no write succeeded after everything was healed".to_owned());
             }
-            What::Digest { member, index, chain, state, image, error } => {
+            EventKind::Digest { member, index, chain, state, image, error } => {
                 if !error.is_empty() {
                     found.push(format!("the image of {member} does not read: {error}"));
                 } else if image != state {

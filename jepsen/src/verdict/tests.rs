@@ -5,19 +5,19 @@ use crate::fate::Fate;
 use crate::operations::Outcome;
 use crate::value::Value;
 
-fn seen(what: What) -> Event {
+fn seen(what: EventKind) -> Event {
     Event { time_ns: 1, what }
 }
 
 fn heard(leader: &str, epoch: u64) -> Event {
     let (observer, leader) = ("w1".to_owned(), leader.to_owned());
-    seen(What::Heard { observer, leader, epoch })
+    seen(EventKind::Heard { observer, leader, epoch })
 }
 
 fn digest(member: &str, state: &str) -> Event {
     let (member, chain) = (member.to_owned(), "c".to_owned());
     let (state, image) = (state.to_owned(), state.to_owned());
-    seen(What::Digest { member, index: 9, chain, state, image, error: String::new() })
+    seen(EventKind::Digest { member, index: 9, chain, state, image, error: String::new() })
 }
 
 #[test]
@@ -32,38 +32,38 @@ fn each_rule_is_broken_by_its_evidence() {
     let back = vec![heard("c1", 4), heard("c1", 3)];
     let two = vec![heard("c1", 4), heard("c2", 4)];
     let apart = vec![digest("c1", "a"), digest("c2", "b")];
-    let stuck = vec![seen(What::Recovered { after_ms: None })];
+    let stuck = vec![seen(EventKind::Recovered { after_ms: None })];
     let observer = || "w1".to_owned();
-    let opened = |session| seen(What::Opened { observer: observer(), session });
+    let opened = |session| seen(EventKind::Opened { observer: observer(), session });
     let falling = vec![opened(8), opened(7)];
     let twice = vec![opened(8), opened(8)];
     let how = "it was resumed".to_owned();
-    let revived = vec![seen(What::Revived { observer: observer(), session: 8, how })];
+    let revived = vec![seen(EventKind::Revived { observer: observer(), session: 8, how })];
     let stale = |taken_by| {
         let what = "heartbeat".to_owned();
-        seen(What::Stale { observer: observer(), what, claimed: 3, taken_by })
+        seen(EventKind::Stale { observer: observer(), what, claimed: 3, taken_by })
     };
     let taken = vec![stale(Some(4))];
     let again = |same| {
         let (what, request_id) = ("create run".to_owned(), "1/2".to_owned());
-        seen(What::Repeated { what, request_id, same, detail: "run 1, then run 2".into() })
+        seen(EventKind::Repeated { what, request_id, same, detail: "run 1, then run 2".into() })
     };
     let other = vec![again(false)];
     let (f, key) = ("get".to_owned(), "a".to_owned());
-    let fell = vec![seen(What::EpochBehind { f, key, said: 6, placed: 7 })];
+    let fell = vec![seen(EventKind::EpochBehind { f, key, said: 6, placed: 7 })];
     let (member, status) = ("c1".to_owned(), "signal".to_owned());
-    let panicked = vec![seen(What::Died { member, status, panicked: true })];
+    let panicked = vec![seen(EventKind::Died { member, status, panicked: true })];
     let (what, status) = ("the client of batch-1".to_owned(), "exit status: 101".to_owned());
-    let crashed = vec![seen(What::Crashed { what, status })];
+    let crashed = vec![seen(EventKind::Crashed { what, status })];
     let (log, line) = ("c1.log".to_owned(), "thread 'x' panicked at a.rs:1".to_owned());
-    let lost = vec![seen(What::Panicked { log, line })];
+    let lost = vec![seen(EventKind::Panicked { log, line })];
     let compared = |member: &str, state: &str| {
         let (member, chain, state) = (member.to_owned(), "c".to_owned(), state.to_owned());
-        seen(What::Compared { member, index: 8, chain, state })
+        seen(EventKind::Compared { member, index: 8, chain, state })
     };
     let says = |member: &str, applied, epoch| {
         let (member, role) = (member.to_owned(), "follower".to_owned());
-        seen(What::Status { member, life: 1, role, term: epoch, epoch, applied, installed: 0 })
+        seen(EventKind::Status { member, life: 1, role, term: epoch, epoch, applied, installed: 0 })
     };
     let ahead = vec![says("c1", 7, 2), says("c2", 7, 1)];
     let behind = vec![says("c1", 7, 2), says("c2", 9, 1)];
@@ -101,10 +101,10 @@ fn each_rule_is_broken_by_its_evidence() {
 fn what_was_asked_for_and_did_not_happen_keeps_a_run_from_passing() {
     let plan = |nemesis: &[&str]| {
         let nemesis = nemesis.iter().map(|&name| name.to_owned()).collect();
-        seen(What::Plan { workload: "item".into(), nemesis, seed: 1, secs: 60 })
+        seen(EventKind::Plan { workload: "item".into(), nemesis, seed: 1, secs: 60 })
     };
     let fault = |id, kind: &str, proven| {
-        seen(What::Fault { id, kind: kind.into(), on: "c1".into(), proven })
+        seen(EventKind::Fault { id, kind: kind.into(), on: "c1".into(), proven })
     };
     let missing = |events| {
         let run = Recorded { operations: Vec::new(), events };
@@ -126,7 +126,7 @@ fn what_was_asked_for_and_did_not_happen_keeps_a_run_from_passing() {
     }
     let cut = || vec![plan(&["snapshot"]), fault(4, "snapshot-cut", false)];
     assert!(missing(cut()).contains("proven snapshot-cut: 0"));
-    let late = cut().into_iter().chain([seen(What::Proven { id: 4 })]).collect();
+    let late = cut().into_iter().chain([seen(EventKind::Proven { id: 4 })]).collect();
     assert!(!missing(late).contains("proven snapshot-cut"), "the proof may come later");
 }
 
@@ -134,7 +134,7 @@ fn what_was_asked_for_and_did_not_happen_keeps_a_run_from_passing() {
 fn a_run_without_any_log_position_does_not_pass() {
     let missing = |workload: &str, counted: Coverage| {
         let (workload, nemesis) = (workload.to_owned(), vec!["kill".to_owned()]);
-        let events = vec![seen(What::Plan { workload, nemesis, seed: 1, secs: 60 })];
+        let events = vec![seen(EventKind::Plan { workload, nemesis, seed: 1, secs: 60 })];
         counted.missing(&Recorded { operations: Vec::new(), events }).join("\n")
     };
     let replayed = || Coverage { replayed: 1, ..Coverage::default() };
@@ -155,11 +155,11 @@ fn a_run_without_any_log_position_does_not_pass() {
 fn digests_are_compared_on_the_way_or_it_is_no_pass() {
     let plan = || {
         let (workload, nemesis) = ("item".to_owned(), Vec::new());
-        seen(What::Plan { workload, nemesis, seed: 1, secs: 60 })
+        seen(EventKind::Plan { workload, nemesis, seed: 1, secs: 60 })
     };
     let digest = |member: &str, index| {
         let (member, text) = (member.to_owned(), "a".to_owned());
-        seen(What::Compared { member, index, chain: text.clone(), state: text })
+        seen(EventKind::Compared { member, index, chain: text.clone(), state: text })
     };
     let missing = |digests: Vec<Event>| {
         let events = std::iter::once(plan()).chain(digests).collect();
@@ -178,12 +178,12 @@ fn members() -> [Vec<Event>; 4] {
     let status = |member: &str, life, term, epoch| {
         let (member, role) = (member.to_owned(), "leader".to_owned());
         let (applied, installed) = (10 * epoch, 0);
-        seen(What::Status { member, life, role, term, epoch, applied, installed })
+        seen(EventKind::Status { member, life, role, term, epoch, applied, installed })
     };
     let image = |image: &str, error: &str| {
         let (member, chain, state) = ("c1".to_owned(), "c".to_owned(), "a".to_owned());
         let (image, error) = (image.to_owned(), error.to_owned());
-        vec![seen(What::Digest { member, index: 9, chain, state, image, error })]
+        vec![seen(EventKind::Digest { member, index: 9, chain, state, image, error })]
     };
     let both_lead = vec![status("c1", 1, 4, 4), status("c2", 1, 4, 4)];
     let back_in_one_life = vec![status("c1", 1, 4, 4), status("c1", 1, 5, 3)];
@@ -281,20 +281,21 @@ fn completed(times: u64, accepted: bool, read: Value) -> Recorded {
     const S: u64 = 1_000_000_000;
     let event = |at_s: u64, what| Event { time_ns: at_s * S, what };
     let (workload, nemesis) = ("item".to_owned(), vec!["kill".to_owned()]);
-    let fault = What::Fault { id: 1, kind: "kill-leader".into(), on: "c1".into(), proven: true };
+    let fault =
+        EventKind::Fault { id: 1, kind: "kill-leader".into(), on: "c1".into(), proven: true };
     let mut events = vec![
-        event(0, What::Plan { workload, nemesis, seed: 1, secs: 30 }),
+        event(0, EventKind::Plan { workload, nemesis, seed: 1, secs: 30 }),
         event(4, fault),
-        event(28, What::Healed { id: 1 }),
+        event(28, EventKind::Healed { id: 1 }),
     ];
     for (member, index) in [("c1", 9), ("c2", 9), ("c3", 9)] {
-        let Event { what: What::Digest { chain, state, image, error, .. }, .. } =
+        let Event { what: EventKind::Digest { chain, state, image, error, .. }, .. } =
             digest(member, "a")
         else {
             continue;
         };
         let member = member.to_owned();
-        events.push(event(90, What::Digest { member, index, chain, state, image, error }));
+        events.push(event(90, EventKind::Digest { member, index, chain, state, image, error }));
     }
     let operation = |at_s: u64, f: &str, row: u64, value| {
         let (f, key) = (f.into(), Some(format!("1/{row}").into()));
@@ -335,11 +336,11 @@ fn a_run_without_accepted_results_or_with_unended_rows_is_no_pass() {
 fn the_last_digests_are_of_three_members_at_one_index() {
     let told = |digests: &[(&str, u64)]| {
         let mut run = completed(12, true, Value::text("p"));
-        run.events.retain(|event| !matches!(event.what, What::Digest { .. }));
+        run.events.retain(|event| !matches!(event.what, EventKind::Digest { .. }));
         for (member, index) in digests {
             let (member, index, text) = ((*member).to_owned(), *index, || "a".to_owned());
             let (chain, state, image, error) = (text(), text(), text(), String::new());
-            let digest = What::Digest { member, index, chain, state, image, error };
+            let digest = EventKind::Digest { member, index, chain, state, image, error };
             run.events.push(Event { time_ns: 1, what: digest });
         }
         let coverage = Coverage::of(&run);

@@ -8,7 +8,7 @@
 use super::positioned::Positioned;
 use super::repeat;
 use super::trainers::{LIMIT, SendResult, Shared, Tasks, Trainer, WAIT_MS, job, participant};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::fleet::Fleet;
 use crate::recorder::{By, Recorder};
 use anyhow::Result;
@@ -94,7 +94,7 @@ impl Running {
             }
         }
         let wanted = BARRIERS.len() as u64;
-        self.tasks.shared.recorder.event(What::FinalReads { wanted, answered });
+        self.tasks.shared.recorder.event(EventKind::FinalReads { wanted, answered });
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ mod user;
 use super::item::recovered;
 use super::trainers::{self, Trainer};
 use super::worker_processes::Workers;
-use crate::events::What;
+use crate::events::EventKind;
 use crate::fleet::Fleet;
 use crate::nemesis::Family;
 use crate::recorder::Recorder;
@@ -119,7 +119,7 @@ impl Running {
         }
         let wanted = self.shared.rows.load(Ordering::Relaxed);
         let answered = self.shared.exported.load(Ordering::Relaxed);
-        recorder.event(What::FinalReads { wanted, answered });
+        recorder.event(EventKind::FinalReads { wanted, answered });
         Ok(())
     }
 }

@@ -6,7 +6,7 @@
 use super::submitter::Submitter;
 use super::trainers::{self, Trainer};
 use super::worker::Worker;
-use crate::events::What;
+use crate::events::EventKind;
 use crate::fleet::Fleet;
 use crate::recorder::Recorder;
 use anyhow::Result;
@@ -187,7 +187,7 @@ impl Running {
                 }
             }
         }
-        recorder.event(What::FinalReads { wanted, answered });
+        recorder.event(EventKind::FinalReads { wanted, answered });
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl Running {
                 (stuck(&counts, unmoved), counts.running, unmoved.as_secs());
             let name = self.shared.run(run).map_or_else(String::new, |run| run.name);
             if left > 0 {
-                recorder.event(What::Stuck { run: name, left, running, secs });
+                recorder.event(EventKind::Stuck { run: name, left, running, secs });
             }
         }
     }
@@ -261,7 +261,7 @@ pub(super) async fn recovered(recorder: &Recorder, limit: Duration) {
     }
     let recovered = recorder.succeeded() > before;
     let after_ms = recovered.then(|| u64::try_from(healed.elapsed().as_millis()).unwrap_or(0));
-    recorder.event(What::Recovered { after_ms });
+    recorder.event(EventKind::Recovered { after_ms });
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::positioned::Positioned;
 use super::repeat;
 use super::store::text;
 use super::trainers::{LIMIT, SendResult, Trainer, WAIT_MS};
-use crate::events::What;
+use crate::events::EventKind;
 use rand::Rng;
 use rollout_proto::{CallOptions, services, v1};
 use serde_json::{Value, json};
@@ -95,7 +95,7 @@ async fn apply(trainer: &mut Trainer) {
                     Some(AnswerKind::Value(value)) => json!(text(&value)),
                     Some(AnswerKind::Refused(why)) => {
                         let what = format!("an operation on {}", key(number));
-                        recorder.event(What::Refused { what, why: why.clone() });
+                        recorder.event(EventKind::Refused { what, why: why.clone() });
                         json!(["refused", why])
                     }
                     Some(AnswerKind::Done(_) | AnswerKind::Nothing(_)) | None => Value::Null,

@@ -7,7 +7,7 @@
 use super::positioned::Positioned;
 use super::repeat;
 use super::trainers::{LIMIT, SendResult, Shared, Tasks, Trainer, WAIT_MS, job, participant};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::fleet::Fleet;
 use crate::recorder::{By, Recorder};
 use anyhow::Result;
@@ -70,7 +70,7 @@ impl Running {
             read = asked.await.is_ok();
         }
         let answered = u64::from(read);
-        self.tasks.shared.recorder.event(What::FinalReads { wanted: 1, answered });
+        self.tasks.shared.recorder.event(EventKind::FinalReads { wanted: 1, answered });
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 //! *Invariant:* the cluster repeats its first answer, or says that it has forgotten the request; a refusal would
 //! revoke the answer. A repeat without an answer shows nothing.
 
-use crate::events::What;
+use crate::events::EventKind;
 use rollout_proto::{ClientError, ErrorCode, v1};
 
 /// The name of a request in records.
@@ -18,7 +18,7 @@ pub(super) fn judged(
     id: v1::RequestId,
     first: &str,
     second: Result<String, ClientError>,
-) -> Option<What> {
+) -> Option<EventKind> {
     let (same, second) = match second {
         Ok(second) => (second == first, second),
         Err(ClientError::Rpc(error)) => {
@@ -33,7 +33,7 @@ pub(super) fn judged(
         Err(_) => return None,
     };
     let (what, request_id) = (what.to_owned(), named(id));
-    Some(What::Repeated { what, request_id, same, detail: format!("{first}, then {second}") })
+    Some(EventKind::Repeated { what, request_id, same, detail: format!("{first}, then {second}") })
 }
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ mod tests {
     fn a_repeat_that_is_refused_is_not_answered_the_same() {
         let id = v1::RequestId { session: 4, seq: 1, ack_upto: 0 };
         let same = |second| match judged("close", id, "done", second) {
-            Some(What::Repeated { request_id, same, .. }) => Some((request_id, same)),
+            Some(EventKind::Repeated { request_id, same, .. }) => Some((request_id, same)),
             _ => None,
         };
         let told = |same| Some(("4/1".to_owned(), same));

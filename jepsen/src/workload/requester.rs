@@ -8,7 +8,7 @@ use super::positioned::Positioned;
 use super::repeat;
 use super::session::{REGISTERS, Shared};
 use super::submitter::{NAMESPACE, spec};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::recorder::{By, Op};
 use anyhow::Result;
 use rand::rngs::StdRng;
@@ -125,7 +125,7 @@ impl Requester {
         if self.session.is_none() {
             let session = self.client.open_session(self.name).await.ok()?;
             let (observer, id) = (self.name.to_owned(), session.id());
-            self.shared.recorder.event(What::Opened { observer, session: id });
+            self.shared.recorder.event(EventKind::Opened { observer, session: id });
             self.session = Some(session);
         }
         self.session.clone()
@@ -219,7 +219,7 @@ impl Requester {
             Err(NoAnswer::Forgotten | NoAnswer::Stopping) => return,
             Err(NoAnswer::Refused(error)) => error.to_string(),
         };
-        self.shared.recorder.event(What::Repeated {
+        self.shared.recorder.event(EventKind::Repeated {
             what: format!("{:?}", old.request),
             request_id: repeat::named(id),
             same: second == old.told,
@@ -290,7 +290,7 @@ impl Requester {
             Err(_) => return,
         };
         let Some(taken_by) = taken(answered) else { return };
-        self.shared.recorder.event(What::Stale {
+        self.shared.recorder.event(EventKind::Stale {
             observer: self.name.into(),
             what: "create run".into(),
             claimed,

@@ -7,7 +7,7 @@
 use super::item::{CALL_TIMEOUT, recovered};
 use super::requester::Requester;
 use super::sessions::Visitor;
-use crate::events::What;
+use crate::events::EventKind;
 use crate::fleet::Fleet;
 use crate::recorder::Recorder;
 use anyhow::Result;
@@ -63,7 +63,8 @@ impl Shared {
         let gone = made && code == Some(ErrorCode::RunNotFound);
         if gone && self.made[register as usize].swap(false, Ordering::Relaxed) {
             let what = format!("a look at register {register}");
-            self.recorder.event(What::Refused { what, why: "it is not there any more".into() });
+            let why = "it is not there any more".into();
+            self.recorder.event(EventKind::Refused { what, why });
         }
     }
 
@@ -121,7 +122,7 @@ impl Running {
             }
             answered += u64::from(read);
         }
-        recorder.event(What::FinalReads { wanted: REGISTERS, answered });
+        recorder.event(EventKind::FinalReads { wanted: REGISTERS, answered });
         Ok(())
     }
 }

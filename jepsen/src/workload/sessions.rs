@@ -5,7 +5,7 @@
 
 use super::session::Shared;
 use super::submitter::NAMESPACE;
-use crate::events::What;
+use crate::events::EventKind;
 use anyhow::Result;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -54,7 +54,7 @@ impl Visitor {
         Ok(())
     }
 
-    fn event(&self, what: What) {
+    fn event(&self, what: EventKind) {
         self.shared.recorder.event(what);
     }
 
@@ -92,9 +92,9 @@ impl Visitor {
         let answer = answer.await.ok()?;
         let (observer, session) = (self.name.to_owned(), answer.session);
         if ended == Some(session) || (ended.is_some() && answer.resumed) {
-            self.event(What::Revived { observer, session, how: "it was resumed".into() });
+            self.event(EventKind::Revived { observer, session, how: "it was resumed".into() });
         } else {
-            self.event(What::Opened { observer, session });
+            self.event(EventKind::Opened { observer, session });
         }
         Some(session)
     }
@@ -132,20 +132,20 @@ impl Visitor {
         match said {
             Ok(Ok(_)) if has_ended => {
                 let how = "a heartbeat was answered".to_owned();
-                self.event(What::Revived { observer, session, how });
+                self.event(EventKind::Revived { observer, session, how });
             }
             // A member that still leads in that very epoch may answer.
             Ok(Ok(epoch)) if epoch > coord_epoch => {
                 let taken_by = Some(epoch);
-                self.event(What::Stale { observer, what, claimed: coord_epoch, taken_by });
+                self.event(EventKind::Stale { observer, what, claimed: coord_epoch, taken_by });
             }
             Ok(Err(status)) => match RpcError::from_status(&status).code {
                 ErrorCode::StaleEpoch => {
                     let taken_by = None;
-                    self.event(What::Stale { observer, what, claimed: coord_epoch, taken_by });
+                    self.event(EventKind::Stale { observer, what, claimed: coord_epoch, taken_by });
                 }
                 ErrorCode::SessionUnknown if has_ended => {
-                    self.event(What::EndedRefused { observer, session });
+                    self.event(EventKind::EndedRefused { observer, session });
                 }
                 _ => {}
             },
@@ -168,7 +168,7 @@ impl Visitor {
                 Err(error) => error.code() == Some(ErrorCode::SessionUnknown),
             };
             if over {
-                self.event(What::Ended { observer: self.name.into(), session });
+                self.event(EventKind::Ended { observer: self.name.into(), session });
                 self.ended.push(session);
                 let surplus = self.ended.len().saturating_sub(ENDED_MAX);
                 self.ended.drain(..surplus);

@@ -11,7 +11,7 @@ use super::positioned::Positioned;
 use super::repeat;
 use super::shards::Launch;
 use super::trainers::{LIMIT, SendResult, Trainer, job};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::recorder::Op;
 use anyhow::Result;
 use rand::Rng;
@@ -109,7 +109,7 @@ impl ShardTrainer {
         self.torn = self.torn.max(round);
         if self.launch.career.on_loss == v1::LossPolicy::Continue {
             let (what, why) = ("a job that is to go on".to_owned(), why.to_owned());
-            self.trainer.shared.recorder.event(What::Refused { what, why });
+            self.trainer.shared.recorder.event(EventKind::Refused { what, why });
         }
     }
 
@@ -315,7 +315,7 @@ impl ShardTrainer {
                 let what = op.map_or("claim", Op::f);
                 let (name, lineage) = (self.name, place.lineage);
                 let what = format!("a {what} of {name} in lineage {lineage}");
-                recorder.event(What::Refused { what, why: why.clone() });
+                recorder.event(EventKind::Refused { what, why: why.clone() });
             }
             // Not the ledger's refusal: an earlier copy of the request may have been accepted.
             _ => {

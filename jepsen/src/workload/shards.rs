@@ -6,7 +6,7 @@
 
 use super::shard_trainer::{Place, ShardTrainer};
 use super::trainers::{SendResult, Shared, Tasks, Trainer};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::fleet::Fleet;
 use crate::recorder::Recorder;
 use anyhow::Result;
@@ -185,7 +185,7 @@ impl Running {
             wanted += epochs;
             answered += read_on(&launch, &mut last, epochs, recovery * 2).await;
         }
-        self.tasks.shared.recorder.event(What::FinalReads { wanted, answered });
+        self.tasks.shared.recorder.event(EventKind::FinalReads { wanted, answered });
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use super::positioned::Positioned;
 use super::repeat;
 use super::store_readers;
 use super::trainers::{LIMIT, SendResult, Shared, Tasks, Trainer, WAIT_MS};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::fleet::Fleet;
 use crate::nemesis::Family;
 use crate::recorder::Recorder;
@@ -84,7 +84,7 @@ impl Running {
             answered += u64::from(read);
         }
         let wanted = KEYS.len() as u64;
-        self.tasks.shared.recorder.event(What::FinalReads { wanted, answered });
+        self.tasks.shared.recorder.event(EventKind::FinalReads { wanted, answered });
         Ok(())
     }
 }
@@ -208,7 +208,7 @@ impl User {
                     Some(AnswerKind::Value(value)) => json!(text(&value)),
                     Some(AnswerKind::Refused(why)) => {
                         // No operation here may be refused.
-                        recorder.event(What::Refused { what: f.to_owned(), why: why.clone() });
+                        recorder.event(EventKind::Refused { what: f.to_owned(), why: why.clone() });
                         return recorder.fail(&op, why);
                     }
                     _ => Value::Null,

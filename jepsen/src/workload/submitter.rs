@@ -7,7 +7,7 @@
 use super::item::{RUN_PREFIX, Run, Shared, Style};
 use super::repeat;
 use super::trainers::{SendResult, Trainer};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::history::LogPosition;
 use crate::models::STRIKES_MAX;
 use crate::recorder::By;
@@ -190,7 +190,7 @@ impl Submitter {
             SendResult::Refused(code, why) => {
                 if NOT_AS_LEFT.contains(&code) {
                     let what = format!("a {f} of run {run}");
-                    recorder.event(What::Refused { what, why: why.clone() });
+                    recorder.event(EventKind::Refused { what, why: why.clone() });
                 } else {
                     eprintln!("{f} of run {run}: {why}");
                 }
@@ -256,7 +256,7 @@ impl Submitter {
             let name = self.shared.run(number).map_or_else(String::new, |run| run.name);
             self.shared
                 .recorder
-                .event(What::Refused { what: format!("a look at run {name}"), why });
+                .event(EventKind::Refused { what: format!("a look at run {name}"), why });
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::positioned::Positioned;
 use super::repeat;
-use crate::events::What;
+use crate::events::EventKind;
 use crate::fleet::Fleet;
 use crate::recorder::{By, Recorder};
 use anyhow::Result;
@@ -134,7 +134,7 @@ impl Trainer {
         if self.session.is_none() {
             let session = self.client.open_session(&self.name).await.ok()?;
             let (observer, id) = (self.name.clone(), session.id());
-            self.shared.recorder.event(What::Opened { observer, session: id });
+            self.shared.recorder.event(EventKind::Opened { observer, session: id });
             self.session = Some(session);
         }
         self.session.clone()

@@ -9,7 +9,7 @@ mod exchange;
 
 use super::item::{Shared, Style};
 use super::submitter::NAMESPACE;
-use crate::events::What;
+use crate::events::EventKind;
 use crate::recorder::{By, Op};
 use anyhow::Result;
 use rand::rngs::StdRng;
@@ -174,7 +174,7 @@ impl Worker {
                 async move { services::worker(channel).register(request).await }
             })
             .await;
-        self.shared.recorder.event(What::Registered {
+        self.shared.recorder.event(EventKind::Registered {
             observer: self.name.into(),
             session: answer.as_ref().map_or(0, |answer| answer.session),
             from_epoch,
@@ -323,7 +323,7 @@ impl Worker {
         if self.client.observe(&header).is_err() {
             return false;
         }
-        self.shared.recorder.event(What::Heard {
+        self.shared.recorder.event(EventKind::Heard {
             observer: self.name.into(),
             leader: leader.name.clone(),
             epoch: header.coord_epoch,
@@ -332,7 +332,7 @@ impl Worker {
             let sent = self.beaten.iter().find(|(seq, _)| *seq == answer.seq);
             if let Some(&(_, sent_ns)) = sent {
                 let (session, epoch) = (self.session, header.coord_epoch);
-                self.shared.recorder.event(What::Beat { session, epoch, sent_ns });
+                self.shared.recorder.event(EventKind::Beat { session, epoch, sent_ns });
             }
         }
         if let Some(Down::Yield(asked)) = message.kind {

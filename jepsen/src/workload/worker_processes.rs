@@ -3,7 +3,7 @@
 //! *Invariant:* at the end every worker runs with a correct clock and a working disk. Faults on workers are proven
 //! like those on members.
 
-use crate::events::What;
+use crate::events::EventKind;
 use crate::fleet::Fleet;
 use crate::nemesis::Family;
 use crate::preload::Preload;
@@ -150,10 +150,10 @@ impl Workers {
         let proven = self.begin(blow, which).await?;
         let kind = blow.name();
         println!("{:>6.1} s  {kind} on {on}", self.recorder.now_ns() as f64 / 1e9);
-        self.recorder.event(What::Fault { id, kind: kind.into(), on, proven });
+        self.recorder.event(EventKind::Fault { id, kind: kind.into(), on, proven });
         tokio::time::sleep(away).await;
         self.end(which)?;
-        self.recorder.event(What::Healed { id });
+        self.recorder.event(EventKind::Healed { id });
         Ok(())
     }
 
@@ -215,7 +215,7 @@ impl Workers {
             {
                 let (member, status) = (agent.name.to_owned(), ended.to_string());
                 let panicked = process.panicked();
-                self.recorder.event(What::Died { member, status, panicked });
+                self.recorder.event(EventKind::Died { member, status, panicked });
                 agent.process = None;
             }
             if agent.process.is_none() {

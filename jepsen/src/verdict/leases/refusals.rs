@@ -70,7 +70,7 @@ pub(super) fn broken(
 mod tests {
     use super::super::broken;
     use super::*;
-    use crate::events::{Event, What};
+    use crate::events::{Event, EventKind};
     use crate::formats::ReportedPosition;
     use crate::history::LogPosition;
 
@@ -82,13 +82,14 @@ mod tests {
         let event = |ms: u64, what| Event { time_ns: ms * MS, what };
         let (session, epoch) = (7, 2);
         let observer = "w1".to_owned();
-        let registered = What::Registered { observer, session, from_epoch: 2, epoch, clean: true };
+        let registered =
+            EventKind::Registered { observer, session, from_epoch: 2, epoch, clean: true };
         let mut events = vec![event(1, registered)];
         for ms in (10..9000).step_by(200).filter(|ms| !silence.contains(ms)) {
-            events.push(event(ms + 5, What::Beat { session, epoch, sent_ns: ms * MS }));
+            events.push(event(ms + 5, EventKind::Beat { session, epoch, sent_ns: ms * MS }));
         }
         let (key, attempt) = ("1/0".to_owned(), 4);
-        let grant = What::Granted { session, key, attempt, epoch, asked_ns: 3000 * MS };
+        let grant = EventKind::Granted { session, key, attempt, epoch, asked_ns: 3000 * MS };
         events.push(event(3009, grant));
         events.sort_by_key(|event| event.time_ns);
         let operation = |(nth, (f, epoch, repeated)): (u64, &(&str, u64, bool))| {

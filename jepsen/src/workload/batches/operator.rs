@@ -11,7 +11,7 @@ use super::super::trainers::SendResult;
 use super::LOOK;
 use super::batch::Batch;
 use super::user::User;
-use crate::events::What;
+use crate::events::EventKind;
 use crate::recorder::By;
 use rollout_proto::client::PendingRequest;
 use rollout_proto::{CallOptions, ClientError, ErrorCode, services, v1};
@@ -72,7 +72,7 @@ impl User {
                 let why = error.to_string();
                 if error.code() == Some(ErrorCode::RunNotFound) {
                     let what = format!("a look at {}, which was cancelled,", batch.key);
-                    recorder.event(What::Refused { what, why: why.clone() });
+                    recorder.event(EventKind::Refused { what, why: why.clone() });
                 }
                 recorder.fail(&op, why);
             }

@@ -5,7 +5,7 @@
 use super::super::trainers::Trainer;
 use super::batch::{Batch, lines};
 use super::{LOOK, PATIENCE, Shared};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::process::Process;
 use crate::recorder::By;
 use anyhow::Result;
@@ -213,7 +213,7 @@ impl User {
     fn code(&self, batch: &Batch, ended: ExitStatus) -> Option<i32> {
         if crashed(ended) {
             let what = format!("the client of {}", batch.key);
-            self.shared.recorder.event(What::Crashed { what, status: ended.to_string() });
+            self.shared.recorder.event(EventKind::Crashed { what, status: ended.to_string() });
         }
         ended.code()
     }
@@ -224,7 +224,7 @@ impl User {
         let left = counts.rows.saturating_sub(counts.done + counts.failed);
         if left > 0 {
             let (run, running, secs) = (batch.name.clone(), counts.running, PATIENCE.as_secs());
-            self.shared.recorder.event(What::Stuck { run, left, running, secs });
+            self.shared.recorder.event(EventKind::Stuck { run, left, running, secs });
         }
     }
 }

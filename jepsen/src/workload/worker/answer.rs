@@ -3,7 +3,7 @@
 //! *Invariant:* an operation's log position follows from the position of the exchange and from its contents.
 
 use super::{Lease, Worker};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::history::LogPosition;
 use crate::recorder::By;
 use rollout_proto::v1;
@@ -85,7 +85,7 @@ impl Worker {
                     let (session, attempt) = (self.session, grant.attempt);
                     let (epoch, asked_ns) = (by.epoch.unwrap_or_default(), sent.at_ns);
                     let key = lease.key();
-                    recorder.event(What::Granted { session, key, attempt, epoch, asked_ns });
+                    recorder.event(EventKind::Granted { session, key, attempt, epoch, asked_ns });
                 }
                 let op = recorder.invoke_at(sent.at_ns, f, key, Value::Null, id);
                 let at = layout.as_ref().map(Layout::pull);

@@ -6,7 +6,7 @@
 use super::super::item::Style;
 use super::super::submitter::{NAMESPACE, hex};
 use super::{Lease, SentExchange, Worker};
-use crate::events::What;
+use crate::events::EventKind;
 use rand::Rng;
 use rollout_proto::v1;
 use serde_json::json;
@@ -48,7 +48,7 @@ impl Worker {
                     continue;
                 }
             };
-            self.shared.recorder.event(What::Settles {
+            self.shared.recorder.event(EventKind::Settles {
                 session: self.session,
                 key: lease.key(),
                 attempt,
