@@ -85,7 +85,7 @@ impl EnrolmentService {
         let labels = spec.labels.clone().into_iter().collect();
         let identity = holder_of(spec, r.name)?;
         self.accepted_from_s(&identity)?;
-        audit::known_as("token", &used.token);
+        audit::proved_identity("token", &used.token);
         audit::about(identity.role.as_str(), &identity.name);
         let token = used.token.clone();
         self.0.apply(None, OpKind::Token(TokenOp::Spend(used))).await?;

@@ -50,7 +50,7 @@ struct AuditNotes {
     subject: String,
     request: Option<RequestId>,
     /// The identity that a request without a certificate has proved: `token/rack-7`.
-    known_as: Option<String>,
+    proved_identity: Option<String>,
 }
 
 fn note(add: impl FnOnce(&mut AuditNotes)) {
@@ -82,8 +82,8 @@ pub(crate) fn about(kind: &str, name: &str) {
 }
 
 /// Notes the identity that a caller without a certificate has proved by other means.
-pub(crate) fn known_as(kind: &str, name: &str) {
-    note(|noted| noted.known_as = Some(format!("{kind}/{}", cut(name))));
+pub(crate) fn proved_identity(kind: &str, name: &str) {
+    note(|noted| noted.proved_identity = Some(format!("{kind}/{}", cut(name))));
 }
 
 /// Notes the id of the request.
@@ -210,7 +210,7 @@ impl Open {
         };
         let mut line = self.fields(outcome, error.as_ref());
         if error.is_some() && self.is_a_strangers() {
-            line.insert("untold".into(), self.log.strangers.told(Instant::now())?.into());
+            line.insert("untold".into(), self.log.strangers.line_due(Instant::now())?.into());
         } else if outcome == "refused" {
             self.bound(&mut line)?;
         }
@@ -221,7 +221,7 @@ impl Open {
     /// counted, because it may have been applied.
     fn bound(&self, line: &mut Map<String, Value>) -> Option<()> {
         let whose = line.get("identity").and_then(Value::as_str).unwrap_or_default();
-        let untold = self.log.refusals.told(whose, Instant::now())?;
+        let untold = self.log.refusals.line_due(whose, Instant::now())?;
         if untold > 0 {
             line.insert("untold".into(), untold.into());
         }
@@ -231,7 +231,7 @@ impl Open {
     /// Whether the caller has no proven identity.
     fn is_a_strangers(&self) -> bool {
         let unenrolled = |peer: &PeerInfo| peer.identity.role == Role::Newcomer;
-        self.peer.as_ref().is_none_or(unenrolled) && self.noted.lock().known_as.is_none()
+        self.peer.as_ref().is_none_or(unenrolled) && self.noted.lock().proved_identity.is_none()
     }
 
     fn fields(&self, outcome: &str, error: Option<&RpcError>) -> Map<String, Value> {
@@ -243,7 +243,7 @@ impl Open {
         let line = json!({
             "time": now,
             "member": self.log.member(),
-            "identity": noted.known_as.clone().or_else(|| identity.map(ToString::to_string)),
+            "identity": noted.proved_identity.clone().or_else(|| identity.map(ToString::to_string)),
             "role": identity.map(|identity| identity.role.as_str()),
             "address": self.peer.as_ref().map(|peer| peer.addr.to_string()),
             "method": self.method,
@@ -273,7 +273,7 @@ impl Drop for Open {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut line = self.fields("unknown", None);
         if self.is_a_strangers() {
-            let Some(untold) = self.log.strangers.told(Instant::now()) else { return };
+            let Some(untold) = self.log.strangers.line_due(Instant::now()) else { return };
             line.insert("untold".into(), untold.into());
         }
         line.insert("message".into(), "the caller did not wait for the answer".into());

@@ -42,7 +42,7 @@ fn applied() -> Option<RpcError> {
 }
 
 fn enrolled() -> Option<RpcError> {
-    known_as("token", "rack-7");
+    proved_identity("token", "rack-7");
     about("worker", "gpu-1");
     None
 }

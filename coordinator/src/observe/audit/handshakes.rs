@@ -33,7 +33,7 @@ impl AuditLog {
     }
 
     fn revoked_line(&self, identity: &Identity, addr: SocketAddr) -> Option<Map<String, Value>> {
-        let untold = self.refusals.told(&counted(identity), Instant::now())?;
+        let untold = self.refusals.line_due(&counted(identity), Instant::now())?;
         let line = json!({
             "time": OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
             "member": self.member(),

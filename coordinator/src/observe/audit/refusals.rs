@@ -27,7 +27,7 @@ pub(super) struct Refusals(Mutex<HashMap<String, Count>>);
 
 impl Refusals {
     /// If this refusal gets a line: how many have had none since the last line.
-    pub(super) fn told(&self, identity: &str, now: Instant) -> Option<u64> {
+    pub(super) fn line_due(&self, identity: &str, now: Instant) -> Option<u64> {
         self.count(identity, now, |count| {
             if is_over(count, now) {
                 (count.since, count.lines) = (now, 0);
@@ -83,14 +83,14 @@ mod tests {
     #[test]
     fn one_identity_gets_its_lines_and_others_theirs() {
         let (refusals, begin) = (Refusals::default(), Instant::now());
-        let told = (0..1000).filter(|_| refusals.told("client/loud", begin).is_some()).count();
+        let told = (0..1000).filter(|_| refusals.line_due("client/loud", begin).is_some()).count();
         assert_eq!(told, LINES_MAX as usize);
-        assert_eq!(refusals.told("client/quiet", begin), Some(0));
+        assert_eq!(refusals.line_due("client/quiet", begin), Some(0));
         let later = begin + WINDOW;
-        assert_eq!(refusals.told("client/loud", later), Some(1000 - u64::from(LINES_MAX)));
-        assert_eq!(refusals.told("client/loud", later), Some(0));
+        assert_eq!(refusals.line_due("client/loud", later), Some(1000 - u64::from(LINES_MAX)));
+        assert_eq!(refusals.line_due("client/loud", later), Some(0));
         (0..3).for_each(|_| refusals.untold("client/loud", later));
-        assert_eq!(refusals.told("client/loud", later), Some(3), "what had no line counts too");
+        assert_eq!(refusals.line_due("client/loud", later), Some(3), "what had no line counts too");
     }
 
     #[test]
@@ -99,11 +99,11 @@ mod tests {
         for n in 0..IDENTITIES_MAX {
             let identity = format!("client/loud{n}");
             for _ in 0..=LINES_MAX {
-                refusals.told(&identity, begin);
+                refusals.line_due(&identity, begin);
             }
         }
         let later = begin + WINDOW;
-        let told = (0..100).filter(|n| refusals.told(&format!("client/c{n}"), later).is_some());
+        let told = (0..100).filter(|n| refusals.line_due(&format!("client/c{n}"), later).is_some());
         assert_eq!(told.count(), 100);
         let shared = refusals.0.lock().get("").map(|count| count.untold);
         assert_eq!(shared, Some(IDENTITIES_MAX as u64), "one each");
@@ -112,7 +112,8 @@ mod tests {
     #[test]
     fn many_identities_take_bounded_room_and_no_more_lines() {
         let (refusals, now) = (Refusals::default(), Instant::now());
-        let told = (0..20_000).filter(|n| refusals.told(&format!("client/c{n}"), now).is_some());
+        let told =
+            (0..20_000).filter(|n| refusals.line_due(&format!("client/c{n}"), now).is_some());
         assert_eq!(told.count(), IDENTITIES_MAX + LINES_MAX as usize);
         assert!(refusals.0.lock().len() <= IDENTITIES_MAX + 1);
     }

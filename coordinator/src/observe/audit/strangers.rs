@@ -1,7 +1,7 @@
 //! Bounds the audit lines of callers of the enrollment port that have no certificate and no valid token.
 //!
 //! *Invariant:* however many such requests are refused or abandoned, the audit log has at most one line for them per
-//! [`TOLD_EVERY`]. The line says how many requests before it have none. Without this bound, a stranger could rotate the
+//! [`LINE_EVERY`]. The line says how many requests before it have none. Without this bound, a stranger could rotate the
 //! audit files and so delete the lines about all others.
 
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 /// Time between two lines about strangers: 8,640 lines a day, for which a file of the default size has room.
-pub(super) const TOLD_EVERY: Duration = Duration::from_secs(10);
+pub(super) const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// When the last line about strangers was written, and how many requests had none since.
 #[derive(Default)]
@@ -17,10 +17,10 @@ pub(super) struct Strangers(Mutex<(Option<Instant>, u64)>);
 
 impl Strangers {
     /// If this request gets a line: how many have had none since the last line.
-    pub(super) fn told(&self, now: Instant) -> Option<u64> {
+    pub(super) fn line_due(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock();
         let (last, untold) = &mut *state;
-        if last.is_some_and(|last| now.saturating_duration_since(last) < TOLD_EVERY) {
+        if last.is_some_and(|last| now.saturating_duration_since(last) < LINE_EVERY) {
             *untold += 1;
             return None;
         }

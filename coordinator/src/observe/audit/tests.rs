@@ -109,7 +109,7 @@ async fn a_caller_without_a_certificate_is_named_only_by_what_it_has_proved() {
                 let error = RpcError::new(ErrorCode::TokenRefused, "no such token");
                 return Ok::<_, Infallible>(answer(Some(error)));
             }
-            known_as("token", "rack-7");
+            proved_identity("token", "rack-7");
             about("worker", name);
             Ok(answer(None))
         });
@@ -159,12 +159,12 @@ async fn a_crowd_of_strangers_leaves_room_for_what_the_audit_says_of_others() {
 #[test]
 fn the_next_line_about_strangers_says_how_many_had_none() {
     let (strangers, begun) = (strangers::Strangers::default(), Instant::now());
-    assert_eq!(strangers.told(begun), Some(0));
+    assert_eq!(strangers.line_due(begun), Some(0));
     for ms in [0, 1, 9_999] {
-        assert_eq!(strangers.told(begun + Duration::from_millis(ms)), None);
+        assert_eq!(strangers.line_due(begun + Duration::from_millis(ms)), None);
     }
-    assert_eq!(strangers.told(begun + strangers::TOLD_EVERY), Some(3));
-    assert_eq!(strangers.told(begun + strangers::TOLD_EVERY), None);
+    assert_eq!(strangers.line_due(begun + strangers::LINE_EVERY), Some(3));
+    assert_eq!(strangers.line_due(begun + strangers::LINE_EVERY), None);
 }
 
 #[tokio::test]
@@ -287,5 +287,5 @@ async fn lines_of_disconnected_callers_are_bounded_and_further_requests_are_refu
     tokio::time::timeout(Duration::from_secs(30), written).await.expect("all lines are written");
     assert_eq!(lines(dir.path()).len(), 5, "one for each that was served");
     assert!(service.call(request("Members/AddMember")).now_or_never().is_none(), "there is room");
-    assert_eq!(log.refusals.told("client/bob", Instant::now()), Some(7), "they are counted");
+    assert_eq!(log.refusals.line_due("client/bob", Instant::now()), Some(7), "they are counted");
 }
