@@ -62,7 +62,7 @@ struct Shared {
     /// Taken inside `state`, never the other way round.
     events: Mutex<EventRing>,
     /// The index of the last entry that had events.
-    events_told: watch::Sender<u64>,
+    event_watch: watch::Sender<u64>,
     // Last: dropped when both stores are closed.
     _open: Arc<StoresOpen>,
 }
@@ -96,7 +96,7 @@ impl Machine {
                 digests: DigestBook::default(),
                 applied_next: watch::Sender::new(next_index(imaged)),
                 events: Mutex::new(events),
-                events_told: watch::Sender::new(0),
+                event_watch: watch::Sender::new(0),
                 state: RwLock::new(state),
                 _open: open,
             }),
@@ -131,8 +131,8 @@ impl Machine {
     }
 
     /// Changes when there are new events.
-    pub(crate) fn events_told(&self) -> watch::Receiver<u64> {
-        self.shared.events_told.subscribe()
+    pub(crate) fn watch_events(&self) -> watch::Receiver<u64> {
+        self.shared.event_watch.subscribe()
     }
 
     /// The last index that the image on disk includes.
@@ -176,7 +176,7 @@ impl Machine {
         }
         self.shared.applied_next.send_replace(id.index() + 1);
         if happened {
-            self.shared.events_told.send_replace(id.index());
+            self.shared.event_watch.send_replace(id.index());
         }
         Some((replies, digest))
     }

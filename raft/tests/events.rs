@@ -51,7 +51,7 @@ async fn all_members_have_the_same_events_and_a_follower_of_one_may_go_on_at_ano
     let cluster = Cluster::form(|_| {}).await;
     let (leader, epoch) = cluster.open().await;
     let node = cluster.members[leader].node();
-    let mut told = cluster.members[(leader + 1) % 3].node().events_told().expect("in a cluster");
+    let mut told = cluster.members[(leader + 1) % 3].node().watch_events().expect("in a cluster");
     let mut last = 0;
     for tag in 0..4 {
         last = node.propose(epoch, runs(epoch, 5, tag)).await.expect("applied").0;

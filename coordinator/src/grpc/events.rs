@@ -66,7 +66,7 @@ impl v1::events_server::Events for EventsService {
             revoked_certificates::check_contact(&self.shared)?;
         }
         let node = &self.shared.node;
-        let Some(told) = node.events_told() else {
+        let Some(told) = node.watch_events() else {
             let message = "this member belongs to no cluster yet";
             return Err(RpcError::new(ErrorCode::NotBootstrapped, message).into());
         };

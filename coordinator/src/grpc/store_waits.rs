@@ -86,7 +86,7 @@ impl Sighted {
     }
 
     /// Returns shortly after the first key was seen, so that the waiting client knows of it if this leader fails.
-    async fn to_tell(&self) {
+    async fn answer_due(&self) {
         self.first.notified().await;
         tokio::time::sleep(SEEN_TOLD_WITHIN).await;
     }
@@ -252,7 +252,7 @@ impl StoreWaits {
         let registered = self.register(store, awaited);
         let sighted = &registered.sighted;
         let deadline = Instant::now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
-        let told = sighted.to_tell();
+        let told = sighted.answer_due();
         tokio::pin!(told);
         let mut last = false;
         let mut known = None;

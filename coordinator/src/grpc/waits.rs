@@ -35,7 +35,7 @@ impl Waits {
     /// The value of `counted` changes when a wait should read again.
     pub(crate) fn new(shared: Arc<Shared>, counted: fn(&Ledger) -> u64) -> Self {
         let (told, changes) = watch::channel(0);
-        tokio::spawn(tell_changes(shared.clone(), counted, told));
+        tokio::spawn(publish_changes(shared.clone(), counted, told));
         Self { shared, changes, room: FairRoom::new(WAITS_MAX) }
     }
 
@@ -95,9 +95,13 @@ impl Waits {
 }
 
 /// Reads the counter at most once per entry, for all waits: they read again only after a change.
-async fn tell_changes(shared: Arc<Shared>, counted: fn(&Ledger) -> u64, told: watch::Sender<u64>) {
+async fn publish_changes(
+    shared: Arc<Shared>,
+    counted: fn(&Ledger) -> u64,
+    told: watch::Sender<u64>,
+) {
     while !told.is_closed() {
-        let Some(mut applied) = shared.node.applied_told() else {
+        let Some(mut applied) = shared.node.watch_applied() else {
             tokio::time::sleep(LOOK_EVERY).await;
             continue;
         };

@@ -122,7 +122,7 @@ impl Machine {
             // A ledger of millions of rows takes a while to drop: not under the lock.
             drop(old);
             // Followers of events are behind the ring now and must learn of it.
-            shared.events_told.send_replace(next_index(applied));
+            shared.event_watch.send_replace(next_index(applied));
             *imaged = applied;
             shared.pending_bytes.store(0, Ordering::Relaxed);
             shared.imaged_next.store(next_index(applied), Ordering::Release);

@@ -23,7 +23,7 @@ impl Node {
     }
 
     /// Up to `max` events of the ledger at or after `from`, from what this member has applied. To wait for a position
-    /// ahead of that, use [`Self::events_told`].
+    /// ahead of that, use [`Self::watch_events`].
     pub fn events(&self, from: EventPosition, max: usize) -> Result<EventPage, Compacted> {
         match self.running() {
             Some(running) => running.machine.events(from, max),
@@ -37,12 +37,12 @@ impl Node {
     }
 
     /// Changes when this member has new events; `None` while it belongs to no cluster.
-    pub fn events_told(&self) -> Option<watch::Receiver<u64>> {
-        self.running().map(|running| running.machine.events_told())
+    pub fn watch_events(&self) -> Option<watch::Receiver<u64>> {
+        self.running().map(|running| running.machine.watch_events())
     }
 
     /// Changes with every entry that this member has applied; `None` while it belongs to no cluster.
-    pub fn applied_told(&self) -> Option<watch::Receiver<u64>> {
+    pub fn watch_applied(&self) -> Option<watch::Receiver<u64>> {
         self.running().map(|running| running.machine.applied_next())
     }
 
