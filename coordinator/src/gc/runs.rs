@@ -256,7 +256,7 @@ async fn remove(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<
     }
     remove_all(&store, keys).await?;
     store.prune(&prefix).await?;
-    leading.forget_folder(no);
+    leading.remove_folder(no);
     propose(leading, OpKind::ForgetRun(op::ForgetRun { run: no })).await
 }
 

@@ -282,7 +282,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         let view = self.0.node.ledger(|l| l.worker_view(session));
         // If the request is a repeat that drained an earlier process, the present process of that name must not drain.
         if view.as_ref().is_some_and(|view| view.drain.is_some()) {
-            leading.tell_to_go(session, deadline_ms, &r.reason);
+            leading.send_drain(session, deadline_ms, &r.reason);
         }
         let worker = view.map(|view| worker_out(Some(&leading), view));
         Ok(Response::new(v1::DrainWorkerResponse { header: Some(self.0.header()), worker }))

@@ -59,7 +59,7 @@ impl RendezvousService {
                 // The join is in the log. A member that no longer leads leaves the keep-alive to the next leader, and
                 // reads the state.
                 if let Ok(leading) = self.shared.leading() {
-                    leading.participants.heard(incarnation, leading.now());
+                    leading.participants.record_message(incarnation, leading.now());
                 }
                 let header = Some(self.shared.header());
                 Ok(Response::new(v1::JoinResponse { header, ticket: incarnation.0, keep_alive_ms }))
@@ -118,7 +118,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let (job, incarnation) = (job_in(&identity, r.job)?, SessionId(r.ticket));
         let leading = self.shared.leading()?;
         if self.shared.node.ledger(|l| is_of(l, &job, incarnation)) {
-            leading.participants.heard(incarnation, leading.now());
+            leading.participants.record_message(incarnation, leading.now());
         }
         let look = |l: &Ledger| outcome(l, &job, incarnation, &self.rosters);
         let found = self.outcomes.until(&identity, r.wait_ms, look).await?;
@@ -149,7 +149,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
             asked.iter().map(|(job, incarnation)| alive(l, job, *incarnation)).collect()
         });
         for ((_, incarnation), _) in asked.iter().zip(&answers).filter(|(_, a)| a.gone.is_empty()) {
-            leading.participants.heard(*incarnation, leading.now());
+            leading.participants.record_message(*incarnation, leading.now());
         }
         let header = Some(leading.header());
         Ok(Response::new(v1::KeepAliveResponse { header, answers }))

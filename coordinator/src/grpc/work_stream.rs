@@ -157,7 +157,7 @@ impl Serving {
             index: l.applied().index,
         });
         let instance = self.speak_for(session, message.instance, &known)?;
-        self.leading.liveness.heard(session, self.leading.now());
+        self.leading.liveness.record_message(session, self.leading.now());
         match message.kind {
             Some(Up::Heartbeat(heartbeat)) => self.heartbeat(session, heartbeat, &known).await,
             Some(Up::Exchange(exchange)) => {
@@ -238,7 +238,7 @@ impl Serving {
         let ended = if ended_too { &started[..] } else { &[] };
         self.leading.revoke_lost(session, &unfinished, ended);
         self.leading.liveness.heartbeat(session, self.leading.now(), (started, known.index));
-        let idle = self.leading.heard_loads(session, &heartbeat.slots);
+        let idle = self.leading.record_loads(session, &heartbeat.slots);
         if idle && !self.leading.parked.is_empty() {
             self.leading.wake();
         }
@@ -248,7 +248,7 @@ impl Serving {
             v1::LeaderMessage { header: Some(self.header()), kind: Some(Down::Heartbeat(answer)) };
         let _ = self.out.send(Ok(answer)).await;
         // After the answer, so that a drain that waits for a quorum does not look like silence.
-        self.leading.heard_of_drain(session, heartbeat.drain).await;
+        self.leading.handle_drain(session, heartbeat.drain).await;
         Ok(())
     }
 }

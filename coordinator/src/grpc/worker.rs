@@ -120,7 +120,7 @@ impl v1::worker_server::Worker for WorkerService {
         let Reply::Registered { session, resumed, dropped } = reply else {
             return Err(unexpected(&reply));
         };
-        leading.liveness.heard(session, leading.now());
+        leading.liveness.record_message(session, leading.now());
         leading.wake();
         let drain = self.0.node.ledger(|l| l.worker_drain(session));
         Ok(Response::new(v1::RegisterResponse {

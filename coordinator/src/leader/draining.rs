@@ -21,7 +21,7 @@ pub(crate) const REASON_BYTES_MAX: usize = 512;
 
 /// Which side must learn of a nearer deadline.
 #[derive(Debug, PartialEq, Eq)]
-enum Tell {
+enum DrainUpdate {
     Nobody,
     /// The worker, with the time until its deadline; 0 for no deadline.
     Worker(u64),
@@ -30,15 +30,15 @@ enum Tell {
 }
 
 /// Compares the two deadlines. `None`: no drain; 0: a drain without a deadline.
-fn compare(ledger_left_ms: Option<u64>, worker_left_ms: Option<u64>) -> Tell {
+fn compare(ledger_left_ms: Option<u64>, worker_left_ms: Option<u64>) -> DrainUpdate {
     let nearer = |a: u64, b: u64| a != 0 && (b == 0 || a.saturating_add(SAME_MS) < b);
     match (ledger_left_ms, worker_left_ms) {
-        (None, None) => Tell::Nobody,
-        (None, Some(worker)) => Tell::Ledger(worker),
-        (Some(ledger), None) => Tell::Worker(ledger),
-        (Some(ledger), Some(worker)) if nearer(ledger, worker) => Tell::Worker(ledger),
-        (Some(ledger), Some(worker)) if nearer(worker, ledger) => Tell::Ledger(worker),
-        (Some(_), Some(_)) => Tell::Nobody,
+        (None, None) => DrainUpdate::Nobody,
+        (None, Some(worker)) => DrainUpdate::Ledger(worker),
+        (Some(ledger), None) => DrainUpdate::Worker(ledger),
+        (Some(ledger), Some(worker)) if nearer(ledger, worker) => DrainUpdate::Worker(ledger),
+        (Some(ledger), Some(worker)) if nearer(worker, ledger) => DrainUpdate::Ledger(worker),
+        (Some(_), Some(_)) => DrainUpdate::Nobody,
     }
 }
 
@@ -49,13 +49,15 @@ impl LeaderState {
     }
 
     /// Handles what a heartbeat says about its worker's drain.
-    pub(crate) async fn heard_of_drain(&self, session: SessionId, says: Option<v1::Drain>) {
+    pub(crate) async fn handle_drain(&self, session: SessionId, says: Option<v1::Drain>) {
         let known = self.node.ledger(|l| l.worker_drain(session));
         let ledger = known.map(|drain| self.drain_left_ms(drain));
         match compare(ledger, says.as_ref().map(|drain| drain.deadline_ms)) {
-            Tell::Nobody => {}
-            Tell::Worker(left_ms) => self.tell_to_go(session, left_ms, "requested by the cluster"),
-            Tell::Ledger(deadline_ms) => {
+            DrainUpdate::Nobody => {}
+            DrainUpdate::Worker(left_ms) => {
+                self.send_drain(session, left_ms, "requested by the cluster");
+            }
+            DrainUpdate::Ledger(deadline_ms) => {
                 let mut reason = says.map(|drain| drain.reason).unwrap_or_default();
                 reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
                 tracing::info!(%session, deadline_ms, reason, "a worker is draining");
@@ -70,7 +72,7 @@ impl LeaderState {
 
     /// Sends the drain to the worker on its stream. A worker that cannot be reached learns of it with its next
     /// heartbeat.
-    pub(crate) fn tell_to_go(&self, session: SessionId, deadline_ms: u64, reason: &str) {
+    pub(crate) fn send_drain(&self, session: SessionId, deadline_ms: u64, reason: &str) {
         let drain = v1::Drain { deadline_ms, reason: reason.to_owned() };
         let kind = Some(v1::leader_message::Kind::Drain(drain));
         let message = v1::LeaderMessage { header: Some(self.header()), kind };
@@ -87,15 +89,15 @@ mod tests {
 
     #[test]
     fn the_side_with_the_nearer_deadline_tells_the_other() {
-        assert_eq!(compare(None, None), Tell::Nobody);
-        assert_eq!(compare(Some(0), None), Tell::Worker(0));
-        assert_eq!(compare(Some(9000), None), Tell::Worker(9000));
-        assert_eq!(compare(None, Some(9000)), Tell::Ledger(9000));
-        assert_eq!(compare(Some(0), Some(9000)), Tell::Ledger(9000));
-        assert_eq!(compare(Some(9000), Some(60_000)), Tell::Worker(9000));
-        assert_eq!(compare(Some(60_000), Some(9000)), Tell::Ledger(9000));
-        assert_eq!(compare(Some(9000), Some(9000 + SAME_MS)), Tell::Nobody);
-        assert_eq!(compare(Some(9000 + SAME_MS), Some(9000)), Tell::Nobody);
-        assert_eq!(compare(Some(0), Some(0)), Tell::Nobody);
+        assert_eq!(compare(None, None), DrainUpdate::Nobody);
+        assert_eq!(compare(Some(0), None), DrainUpdate::Worker(0));
+        assert_eq!(compare(Some(9000), None), DrainUpdate::Worker(9000));
+        assert_eq!(compare(None, Some(9000)), DrainUpdate::Ledger(9000));
+        assert_eq!(compare(Some(0), Some(9000)), DrainUpdate::Ledger(9000));
+        assert_eq!(compare(Some(9000), Some(60_000)), DrainUpdate::Worker(9000));
+        assert_eq!(compare(Some(60_000), Some(9000)), DrainUpdate::Ledger(9000));
+        assert_eq!(compare(Some(9000), Some(9000 + SAME_MS)), DrainUpdate::Nobody);
+        assert_eq!(compare(Some(9000 + SAME_MS), Some(9000)), DrainUpdate::Nobody);
+        assert_eq!(compare(Some(0), Some(0)), DrainUpdate::Nobody);
     }
 }

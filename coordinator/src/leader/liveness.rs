@@ -44,7 +44,7 @@ impl Liveness {
     }
 
     /// Records a message of a worker.
-    pub(crate) fn heard(&self, session: SessionId, at: LedgerMs) {
+    pub(crate) fn record_message(&self, session: SessionId, at: LedgerMs) {
         let mut seen = self.seen.lock();
         seen.entry(session).or_insert(LastHeartbeat { at, started: Vec::new(), index: 0 }).at = at;
     }
@@ -80,7 +80,7 @@ impl Liveness {
     }
 
     /// Whether a worker was heard in this epoch.
-    pub(crate) fn was_heard(&self, session: SessionId) -> bool {
+    pub(crate) fn has_record(&self, session: SessionId) -> bool {
         self.seen.lock().contains_key(&session)
     }
 
@@ -119,7 +119,7 @@ mod tests {
             |session, ms| liveness.is_silent(SessionId(session), LedgerMs(ms), (failure, returns));
         assert!(!silent(7, 25_999) && silent(7, 26_000), "it was not heard in this epoch");
         // It has registered, but its stream is not open yet.
-        liveness.heard(SessionId(8), LedgerMs(20_000));
+        liveness.record_message(SessionId(8), LedgerMs(20_000));
         assert!(!silent(8, 44_999) && silent(8, 45_000));
         liveness.heartbeat(SessionId(8), LedgerMs(21_000), (Vec::new(), 40));
         assert!(!silent(8, 25_999) && silent(8, 26_000));
@@ -129,13 +129,13 @@ mod tests {
     fn what_a_worker_runs_is_known_from_its_first_heartbeat_on() {
         let (liveness, session) = (Liveness::new(LedgerMs(10)), SessionId(7));
         assert_eq!(liveness.silence(session, LedgerMs(35)), Duration::from_millis(25));
-        liveness.heard(session, LedgerMs(40));
-        assert!(liveness.was_heard(session));
+        liveness.record_message(session, LedgerMs(40));
+        assert!(liveness.has_record(session));
         assert_eq!(liveness.started_at(session), None);
         let rows = Rows::range(3, 1);
         let held = HeldRows { run: RunNo(1), attempt: Attempt(5), rows };
         liveness.heartbeat(session, LedgerMs(50), (vec![held.clone()], 40));
-        liveness.heard(session, LedgerMs(60));
+        liveness.record_message(session, LedgerMs(60));
         assert_eq!(liveness.silence(session, LedgerMs(61)), Duration::from_millis(1));
         assert_eq!(liveness.started_at(session), Some((vec![held], 40)));
     }

@@ -33,7 +33,7 @@ pub(crate) struct Silent {
 
 impl Participants {
     /// Records a message of a participant.
-    pub(crate) fn heard(&self, incarnation: SessionId, now: LedgerMs) {
+    pub(crate) fn record_message(&self, incarnation: SessionId, now: LedgerMs) {
         self.0.lock().insert(incarnation, Since { at: now, heard: Some(Instant::now()) });
     }
 
@@ -72,7 +72,7 @@ mod tests {
         assert!(participants.silent(&two, after(99)).is_empty());
         let lost = participants.silent(&two, after(100));
         assert_eq!(lost, [Silent { incarnation: SessionId(1), silent_ms: None }]);
-        participants.heard(SessionId(1), after(110));
+        participants.record_message(SessionId(1), after(110));
         assert!(participants.silent(&one, after(209)).is_empty());
         let lost = participants.silent(&one, after(260));
         // The wall clock says when it was heard, which was just now.

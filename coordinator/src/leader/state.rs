@@ -274,7 +274,7 @@ impl LeaderState {
     }
 
     /// Forgets the folder of a deleted run.
-    pub(crate) fn forget_folder(&self, no: RunNo) {
+    pub(crate) fn remove_folder(&self, no: RunNo) {
         self.folders.write().remove(&no);
     }
 
@@ -375,8 +375,8 @@ impl LeaderState {
     }
 
     /// Records the load of a worker's slots. Returns true if one of them has an empty queue.
-    pub(crate) fn heard_loads(&self, session: SessionId, slots: &[v1::SlotLoad]) -> bool {
-        self.node.ledger(|l| self.stealing.heard(session, slots, |slot| l.held_needs(slot)))
+    pub(crate) fn record_loads(&self, session: SessionId, slots: &[v1::SlotLoad]) -> bool {
+        self.node.ledger(|l| self.stealing.record_loads(session, slots, |slot| l.held_needs(slot)))
     }
 
     /// Serves parked pulls when there is something to give.

@@ -177,7 +177,7 @@ pub(crate) struct Stealing {
 impl Stealing {
     /// Records the loads that a worker reports. Returns true if one of its slots has an empty queue. `needs` are those
     /// of the runs whose rows a slot holds.
-    pub(crate) fn heard(
+    pub(crate) fn record_loads(
         &self,
         session: SessionId,
         slots: &[v1::SlotLoad],

@@ -144,7 +144,7 @@ pub(crate) async fn deliver(leading: Arc<LeaderState>, hooks: Option<Arc<Webhook
         let round: Vec<(DueWebhook, Outcome)> = futures::stream::iter(ready)
             .map(|webhook| {
                 let (leading, hooks) = (leading.clone(), hooks.clone());
-                async move { (webhook, tell(&leading, hooks.as_deref(), webhook).await) }
+                async move { (webhook, send(&leading, hooks.as_deref(), webhook).await) }
             })
             .buffer_unordered(AT_A_TIME)
             .collect()
@@ -155,7 +155,7 @@ pub(crate) async fn deliver(leading: Arc<LeaderState>, hooks: Option<Arc<Webhook
     }
 }
 
-async fn tell(leading: &LeaderState, hooks: Option<&Webhooks>, webhook: DueWebhook) -> Outcome {
+async fn send(leading: &LeaderState, hooks: Option<&Webhooks>, webhook: DueWebhook) -> Outcome {
     let Some(hooks) = hooks else {
         return Outcome::Again("this member's configuration has no [webhooks] allow".into());
     };

@@ -39,7 +39,7 @@ impl LeaderState {
                     tracing::warn!(%session, "a worker is silent: suspect");
                     Some((self.suspect(session), self.attempts_of(session)))
                 }
-                WorkerState::Suspect { .. } if !silent && self.liveness.was_heard(session) => {
+                WorkerState::Suspect { .. } if !silent && self.liveness.has_record(session) => {
                     tracing::info!(%session, "a suspect worker is back");
                     let back = OpKind::Unsuspect(op::Unsuspect { session }).into();
                     Some((back, self.attempts_of(session)))
@@ -153,17 +153,17 @@ mod tests {
         let silent = alone.register("silent", 1).await;
         leading.liveness.heartbeat(silent, leading.now(), (Vec::new(), 1));
         let ended = alone.register("ended", 1).await;
-        leading.liveness.heard(ended, leading.now());
+        leading.liveness.record_message(ended, leading.now());
         // Runs until the command that makes the silent worker suspect is in flight.
         let mut look = Box::pin(leading.look_for_silence(Duration::ZERO));
         let under_way = futures::poll!(&mut look);
         assert!(under_way.is_pending(), "a worker becomes suspect");
         alone.op(OpKind::Deregister(op::Deregister { session: ended })).await;
         let new_worker = alone.register("newcomer", 1).await;
-        leading.liveness.heard(new_worker, leading.now());
+        leading.liveness.record_message(new_worker, leading.now());
         look.await;
-        assert!(leading.liveness.was_heard(new_worker));
-        assert!(!leading.liveness.was_heard(ended), "its session has ended");
+        assert!(leading.liveness.has_record(new_worker));
+        assert!(!leading.liveness.has_record(ended), "its session has ended");
         alone.end().await;
     }
 
@@ -185,7 +185,7 @@ mod tests {
         alone.op(OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max: 4 })).await;
         // After an election the worker has registered again with all its rows, and waits, among thousands, to open its
         // stream.
-        leading.liveness.heard(session, leading.now());
+        leading.liveness.record_message(session, leading.now());
         let suspected = async {
             loop {
                 leading.look_for_silence(Duration::ZERO).await;

@@ -31,7 +31,7 @@ fn slot(session: u64) -> SlotRef {
 
 fn heard(stealing: &Stealing, session: u64, queued: u32, running: u32) {
     let load = v1::SlotLoad { slot: 0, queued, running, concurrency: 4 };
-    stealing.heard(SessionId(session), &[load], |_| vec![NEED]);
+    stealing.record_loads(SessionId(session), &[load], |_| vec![NEED]);
 }
 
 fn ask(stealing: &Stealing, idle_slots: &[u64]) -> Vec<(u64, u32)> {
