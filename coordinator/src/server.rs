@@ -263,7 +263,7 @@ async fn stop_gently(node: &Node, current: &state::Current, stop: &CancellationT
             Err(error) => tracing::warn!(%error, "leadership was not handed over"),
         }
     }
-    node.say_goodbye().await;
+    node.announce_stop().await;
     stop.cancel();
 }
 

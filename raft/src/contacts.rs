@@ -132,7 +132,7 @@ impl ContactRecord {
 }
 
 /// Tells every other member that this process stops. A member that does not hear of it takes this process for lost.
-pub(crate) async fn say_goodbye(running: &Running) {
+pub(crate) async fn announce_stop(running: &Running) {
     let context = &running.context;
     let told = running.peers_except(context.me).into_iter().map(|member| {
         let goodbye = HelloRequest {
@@ -216,7 +216,7 @@ mod tests {
         let term = nodes[leads].barrier().await.expect("it leads");
         let name = nodes[leads].config().name.clone();
         nodes[leads].leave_to_stop().await.expect("handed over");
-        nodes[leads].say_goodbye().await;
+        nodes[leads].announce_stop().await;
         let next = || (0..3).find(|at| *at != leads && nodes[*at].lease_valid());
         until("another one leads", || next().is_some()).await;
         let next = &nodes[next().expect("one")];

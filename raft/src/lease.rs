@@ -42,7 +42,7 @@ impl Promise {
     }
 
     /// The promise that this member announces to others, in milliseconds.
-    pub(crate) fn told_ms(&self) -> u32 {
+    pub(crate) fn announced_ms(&self) -> u32 {
         u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX)
     }
 
@@ -85,7 +85,7 @@ struct Follower {
 
 impl Followers {
     /// Records the promise that a member announces in each of its answers.
-    pub(crate) fn said(&self, member: u64, promise_ms: u32) {
+    pub(crate) fn record_promise(&self, member: u64, promise_ms: u32) {
         if self.0.read().get(&member).is_none_or(|known| known.promise_ms != promise_ms) {
             self.0.write().entry(member).or_default().promise_ms = promise_ms;
         }
@@ -145,7 +145,7 @@ impl ReadLease {
         let metrics = running.raft.metrics();
         let metrics = metrics.borrow_watched();
         let (me, term) = (running.context.me, metrics.current_term);
-        let promise_ms = running.promise.told_ms();
+        let promise_ms = running.promise.announced_ms();
         let followers = &running.context.followers;
         let holds = |id: &u64| *id == me || followers.promised(*id, term, promise_ms, since);
         let configs = metrics.membership_config.membership().get_joint_config();
@@ -408,7 +408,7 @@ mod tests {
         let (followers, sent) = (Followers::default(), Instant::now());
         let since = sent - Duration::from_millis(1);
         assert!(!followers.promised(2, 7, 250, since), "it was never heard");
-        followers.said(2, 250);
+        followers.record_promise(2, 250);
         assert!(!followers.promised(2, 7, 250, since), "it has answered no heartbeat");
         followers.answered(2, 7, sent);
         assert!(followers.promised(2, 7, 250, since));
@@ -417,7 +417,7 @@ mod tests {
         assert!(!followers.promised(2, 7, 251, since), "less");
         followers.answered(2, 6, sent + Duration::from_secs(1));
         assert!(followers.promised(2, 7, 250, since), "what is late changes nothing");
-        followers.said(2, 0);
+        followers.record_promise(2, 0);
         assert!(!followers.promised(2, 7, 250, since), "a build that does not promise");
     }
 }

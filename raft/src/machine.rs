@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 
 use self::image::renew_snapshot;
 pub(crate) use self::image::{APPLIED, LoadError, MEMBERSHIP, load_state, meta_of};
-use self::state::known;
+use self::state::check_supported;
 pub(crate) use self::state::{State, read};
 pub(crate) use self::writing::ImageGuard;
 use crate::config::RaftConfig;
@@ -147,7 +147,7 @@ impl Machine {
 
     /// Whether this build can run the cluster's version, as the image has it.
     pub(crate) fn check_version(&self) -> Result<(), String> {
-        known(self.read(|state| state.ledger.version()), self.shared.versions)
+        check_supported(self.read(|state| state.ledger.version()), self.shared.versions)
     }
 
     /// Applies one committed entry; `None` if it is part of the state already.
@@ -168,7 +168,7 @@ impl Machine {
         let happened = self.keep_events(&mut state.ledger, id.index());
         let version = state.ledger.version();
         drop(state);
-        if let Err(why) = known(version, self.shared.versions) {
+        if let Err(why) = check_supported(version, self.shared.versions) {
             stop_process(&why);
         }
         if let EntryPayload::Normal(command) = &entry.payload {

@@ -198,7 +198,7 @@ impl Node {
         if let Err(error) = self.leave_to_stop().await {
             tracing::debug!(%error, "leadership was not handed over before the end");
         }
-        self.say_goodbye().await;
+        self.announce_stop().await;
         self.stop().await;
     }
 

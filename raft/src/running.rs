@@ -137,7 +137,7 @@ impl Running {
             me: identity.member_id,
             dialer,
             member_records: RwLock::default(),
-            promise_ms: promise.told_ms(),
+            promise_ms: promise.announced_ms(),
             followers: Followers::default(),
             handovers: Handovers::default(),
         });

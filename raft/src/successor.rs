@@ -41,8 +41,8 @@ async fn others(running: &Running) -> Vec<(String, HelloResponse)> {
     futures::future::join_all(asked).await.into_iter().flatten().collect()
 }
 
-/// The voter with the most disk room, as [`told`], if any is not full. A voter with an older build does not report
-/// its room and may have some: it is better than none.
+/// The voter with the most disk room, as [`disk_room_number`], if any is not full. A voter with an older build does not
+/// report its room and may have some: it is better than none.
 fn roomiest<'a>(voters: impl Iterator<Item = (u32, &'a str)>) -> Option<&'a str> {
     let worth = |room: u32| match room {
         ENOUGH => Some(2),
@@ -59,7 +59,7 @@ const LOW: u32 = 2;
 const FULL: u32 = 3;
 
 /// Room as members report it to each other; an older build reports 0.
-pub(crate) fn told(room: DiskRoom) -> u32 {
+pub(crate) fn disk_room_number(room: DiskRoom) -> u32 {
     match room {
         DiskRoom::Enough => ENOUGH,
         DiskRoom::Low => LOW,

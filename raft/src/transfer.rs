@@ -77,12 +77,12 @@ pub(crate) struct Handovers {
 
 impl Handovers {
     /// The cause of the present handover, as this member reports it.
-    pub(crate) fn told(&self) -> u32 {
+    pub(crate) fn cause_number(&self) -> u32 {
         self.own.load(Ordering::Acquire)
     }
 
     /// The leader of `term` hands over.
-    pub(crate) fn heard(&self, term: u64, number: u32) {
+    pub(crate) fn record(&self, term: u64, number: u32) {
         *self.heard.lock() = Some((term, Handover::of_number(number), Instant::now()));
     }
 
@@ -173,12 +173,12 @@ mod tests {
     fn a_handover_is_told_by_its_number_and_belongs_to_its_term() {
         let handovers = Handovers::default();
         let of = |term| handovers.of(term, TRANSFER_LIMIT);
-        assert_eq!((handovers.told(), of(0)), (0, None));
+        assert_eq!((handovers.cause_number(), of(0)), (0, None));
         for why in REASONS {
-            handovers.heard(7, why.number());
+            handovers.record(7, why.number());
             assert_eq!(of(7), Some(why));
         }
-        handovers.heard(8, 0);
+        handovers.record(8, 0);
         assert_eq!((of(8), of(7)), (Some(Handover::Requested), None));
         assert_eq!(handovers.of(8, Duration::ZERO), None, "it went on to lead");
     }

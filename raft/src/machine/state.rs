@@ -46,7 +46,7 @@ pub(crate) fn read(entry: &Entry) -> Result<Option<Command>, UnknownCommand> {
 }
 
 /// Refuses a cluster version that this build does not know: it could not read later entries.
-pub(super) fn known(version: u32, (min, max): (u32, u32)) -> Result<(), String> {
+pub(super) fn check_supported(version: u32, (min, max): (u32, u32)) -> Result<(), String> {
     if (min..=max).contains(&version) {
         return Ok(());
     }

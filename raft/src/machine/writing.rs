@@ -11,7 +11,7 @@ use rollout_storage::{Snapshot, StorageError};
 use tokio::sync::OwnedMutexGuard;
 
 use super::image::batch_of;
-use super::state::known;
+use super::state::check_supported;
 use super::{LoadError, Machine, blocking, load_state, meta_of, next_index};
 use crate::fatal::{stop_after, stop_process};
 use crate::types::{LogId, SnapshotMeta};
@@ -110,7 +110,7 @@ impl Machine {
             shared.image.snapshot()?;
             let state = load_state(shared.cluster, &shared.image)?;
             let applied = state.applied;
-            if let Err(why) = known(state.ledger.version(), shared.versions) {
+            if let Err(why) = check_supported(state.ledger.version(), shared.versions) {
                 stop_process(&why);
             }
             let old = {

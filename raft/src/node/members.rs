@@ -139,9 +139,9 @@ impl Node {
 
     /// Tells the other members that this process stops, within half a second. Call it after
     /// [`leave_to_stop`](Self::leave_to_stop), so that the next leader hears of it.
-    pub async fn say_goodbye(&self) {
+    pub async fn announce_stop(&self) {
         let Some(running) = self.running() else { return };
-        contacts::say_goodbye(&running).await;
+        contacts::announce_stop(&running).await;
     }
 
     /// The contacts with the processes of all members, this one's first. Empty while it belongs to no cluster.

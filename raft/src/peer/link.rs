@@ -69,7 +69,7 @@ impl PeerContext {
             )));
         }
         // Record the promise before consensus counts the answer.
-        self.followers.said(from, message.promise_ms);
+        self.followers.record_promise(from, message.promise_ms);
         Ok(message.payload)
     }
 }
@@ -239,7 +239,7 @@ impl RaftNetworkV2<Types> for PeerLink {
         option: RPCOption,
     ) -> Result<TransferLeaderResponse<Types>, RPCError<Types>> {
         let payload = encode_transfer(&request);
-        let handover = self.context.handovers.told();
+        let handover = self.context.handovers.cause_number();
         let call = async |mut client: PeerClient<Channel>, mut request: Request<PeerMessage>| {
             request.get_mut().handover = handover;
             client.transfer_leader(request).await

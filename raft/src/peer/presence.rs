@@ -42,7 +42,7 @@ impl Presence {
     }
 
     /// A message of `member` arrived.
-    pub(crate) fn heard(&self, member: u64) {
+    pub(crate) fn record_message(&self, member: u64) {
         self.seen.lock().entry(member).or_default().heard = Some(Instant::now());
     }
 

@@ -33,7 +33,7 @@ use crate::node::Node;
 use crate::quorum;
 use crate::running::Running;
 use crate::state_machine::SnapshotData;
-use crate::successor::told;
+use crate::successor::disk_room_number;
 use crate::types::Types;
 
 /// The `Peer` service of one member; made by [`Node::peer_service`].
@@ -54,7 +54,7 @@ impl PeerService {
     }
 
     /// Records that the caller stops. Only the member itself can report this.
-    fn hear_goodbye(&self, request: &Request<HelloRequest>) {
+    fn record_stop(&self, request: &Request<HelloRequest>) {
         let HelloRequest { cluster_id, from, stops_started_ms } = request.get_ref();
         let Some(running) = self.node.running().filter(|_| *stops_started_ms > 0) else { return };
         let ours = *cluster_id == running.context.cluster_text && *from != running.context.me;
@@ -257,7 +257,7 @@ impl Incoming {
         if self.from.load(Ordering::Acquire) != message.from {
             return Err(Status::invalid_argument("one stream carries one sender"));
         }
-        running.presence.heard(message.from);
+        running.presence.record_message(message.from);
         decode_append(message.payload).map_err(malformed)
     }
 }
@@ -328,7 +328,7 @@ impl Peer for PeerService {
         let request = decode_transfer(payload).map_err(malformed)?;
         // Record it before consensus acts on it, because the elected member reads it here.
         let term = request.from_leader().leader_id().term;
-        running.context.handovers.heard(term, handover);
+        running.context.handovers.record(term, handover);
         let answer = running.raft.handle_transfer_leader(request).await.map_err(stopping)?;
         Ok(Response::new(running.context.frame(from, encode_transfer_reply(&answer))))
     }
@@ -365,7 +365,7 @@ impl Peer for PeerService {
         &self,
         request: Request<HelloRequest>,
     ) -> Result<Response<HelloResponse>, Status> {
-        self.hear_goodbye(&request);
+        self.record_stop(&request);
         let identity = self.node.identity();
         Ok(Response::new(HelloResponse {
             cluster_id: identity.as_ref().map_or_else(String::new, |id| id.cluster_id.to_string()),
@@ -375,7 +375,7 @@ impl Peer for PeerService {
             version_min: self.node.config().versions.0,
             version_max: self.node.config().versions.1,
             fsync_us: 0,
-            disk_room: told(self.node.disk_room()),
+            disk_room: disk_room_number(self.node.disk_room()),
             started_ms: self.node.running().map_or(0, |running| running.started_ms),
         }))
     }
