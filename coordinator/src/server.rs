@@ -86,7 +86,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let hooks = Webhooks::open(&config.webhooks).context("[webhooks]")?.map(Arc::new);
     let audit = AuditLog::open(&config.name, &config.audit).context("[audit] file")?;
     let audit = Arc::new(audit);
-    let tls = tls.telling_revoked(audit.clone().on_revoked());
+    let tls = tls.with_on_revoked(audit.clone().on_revoked());
 
     let node = Node::open(config.raft.clone()).await?;
     if node.is_waiting() {

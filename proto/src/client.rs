@@ -117,7 +117,7 @@ impl Client {
             None => Knowledge::default(),
         };
         known.follow_restored = config.follow_restored;
-        known.stamp.know(&known.cluster_id, known.coord_epoch);
+        known.stamp.update(&known.cluster_id, known.coord_epoch);
         if known.candidates(&seeds, &config.dial_map).is_empty() {
             return Err(ClientError::NoEndpoints);
         }

@@ -49,7 +49,7 @@ struct StampState {
 
 impl Stamp {
     /// Sets what requests say from now on, if it is newer than before.
-    pub fn know(&self, cluster_id: &str, coord_epoch: u64) {
+    pub fn update(&self, cluster_id: &str, coord_epoch: u64) {
         if cluster_id.is_empty() || coord_epoch <= self.0.read().coord_epoch {
             return;
         }
@@ -62,7 +62,7 @@ impl Stamp {
     }
 
     /// Requests carry no headers until there is a new state.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn clear(&self) {
         *self.0.write() = StampState::default();
     }
 
@@ -122,10 +122,10 @@ mod tests {
     fn a_request_says_the_highest_epoch_that_its_sender_has_seen() {
         let stamp = Stamp::default();
         assert_eq!(sender_knows(&sent(&stamp)), Ok(None));
-        stamp.know("", 3);
+        stamp.update("", 3);
         assert_eq!(sender_knows(&sent(&stamp)), Ok(None));
-        stamp.know("c0ffee", 5);
-        stamp.know("c0ffee", 4);
+        stamp.update("c0ffee", 5);
+        stamp.update("c0ffee", 4);
         assert_eq!(sender_knows(&sent(&stamp)), Ok(Some(("c0ffee", 5))));
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How often the status is sent, unless a watchdog needs it more often.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// The longest status that is sent, in bytes.
 const STATUS_BYTES_MAX: usize = 256;
 
@@ -60,12 +60,12 @@ impl Supervisor {
 
     /// Reports that this process has started and serves.
     pub fn ready(&self) {
-        self.tell("READY=1");
+        self.notify("READY=1");
     }
 
     /// Reports that this process is shutting down on request.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1");
+        self.notify("STOPPING=1");
     }
 
     /// Sends signs of life twice as often as the watchdog requires, and the status of the process, forever.
@@ -75,26 +75,26 @@ impl Supervisor {
         if self.socket.is_none() {
             return std::future::pending().await;
         }
-        let every = self.watchdog.map_or(TELL_EVERY, |limit| TELL_EVERY.min(limit / 2));
+        let every = self.watchdog.map_or(REPORT_EVERY, |limit| REPORT_EVERY.min(limit / 2));
         let mut tick = tokio::time::interval(every.max(Duration::from_millis(1)));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut told = String::new();
         loop {
             tick.tick().await;
             if self.watchdog.is_some() {
-                self.tell("WATCHDOG=1");
+                self.notify("WATCHDOG=1");
             }
             let now = standing();
             if now != told {
                 let line = now.lines().next().unwrap_or_default();
                 let end = line.floor_char_boundary(STATUS_BYTES_MAX);
-                self.tell(&format!("STATUS={}", &line[..end]));
+                self.notify(&format!("STATUS={}", &line[..end]));
                 told = now;
             }
         }
     }
 
-    fn tell(&self, what: &str) {
+    fn notify(&self, what: &str) {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.0.send_to_addr(what.as_bytes(), &socket.1)
         {
@@ -107,7 +107,7 @@ impl Supervisor {
 mod tests {
     use super::*;
 
-    fn heard(listener: &UnixDatagram) -> String {
+    fn received(listener: &UnixDatagram) -> String {
         let mut bytes = [0; 512];
         let length = listener.recv(&mut bytes).expect("a message within the time-out");
         String::from_utf8_lossy(&bytes[..length]).into_owned()
@@ -133,7 +133,7 @@ mod tests {
             let supervisor = Supervisor::at(Some(&place), None);
             supervisor.ready();
             supervisor.stopping();
-            assert_eq!([heard(&listener), heard(&listener)], ["READY=1", "STOPPING=1"]);
+            assert_eq!([received(&listener), received(&listener)], ["READY=1", "STOPPING=1"]);
         }
     }
 
@@ -144,7 +144,7 @@ mod tests {
         let listener = listen(&path);
         let supervisor = Supervisor::at(Some(&path), Some(Duration::from_millis(20)));
         let alive = tokio::spawn(supervisor.keep_alive(|| "following c1\n".into()));
-        let all = tokio::task::spawn_blocking(move || [(); 4].map(|()| heard(&listener)));
+        let all = tokio::task::spawn_blocking(move || [(); 4].map(|()| received(&listener)));
         let all = all.await.expect("heard");
         assert_eq!(all, ["WATCHDOG=1", "STATUS=following c1", "WATCHDOG=1", "WATCHDOG=1"]);
         alive.abort();

@@ -271,7 +271,7 @@ impl Requester {
             return;
         };
         let (stamp, claimed) = (Stamp::default(), known - 1);
-        stamp.know(&cluster, claimed);
+        stamp.update(&cluster, claimed);
         let channel = InterceptedService::new(channel.clone(), stamp);
         self.sent += 1;
         let name = format!("stale-{}-{}", self.name, self.sent);

@@ -23,9 +23,9 @@ use crate::trace::{self, Span, SpanKind};
 /// Silence of a leader after which the others are asked.
 const HEDGE_AFTER: Duration = Duration::from_millis(300);
 /// A wait longer than a usual election is reported.
-const TELL_AFTER: Duration = Duration::from_millis(600);
+const REPORT_AFTER: Duration = Duration::from_millis(600);
 /// Time between two reports.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// One call over all its attempts.
 pub(super) struct Call {
@@ -212,7 +212,7 @@ impl Client {
             sleep(HEDGE_AFTER).await;
             tokio::select! {
                 _ = self.ask_around(&leader) => {}
-                () = self.keep_telling(call) => {}
+                () = self.keep_reporting(call) => {}
             }
         };
         tokio::select! {
@@ -243,21 +243,21 @@ impl Client {
                         return Some(Ok(answer));
                     }
                     Err(error) => {
-                        self.hear(leader, error.message, None);
-                        self.forget(leader);
+                        self.record_answer(leader, error.message, None);
+                        self.drop_leader(leader);
                         call.doubt |= !options.read;
                     }
                 }
             }
             Attempt::Failed(status) => return self.settle_failure(leader, call, options, &status),
             Attempt::Silent => {
-                self.hear(leader, "did not answer the request in time".to_owned(), None);
-                self.forget(leader);
+                self.record_answer(leader, "did not answer the request in time".to_owned(), None);
+                self.drop_leader(leader);
                 call.doubt |= !options.read;
                 call.pace.reset();
             }
             Attempt::Left => {
-                self.hear(leader, "was silent when another one led".to_owned(), None);
+                self.record_answer(leader, "was silent when another one led".to_owned(), None);
                 call.doubt |= !options.read;
                 call.pace.reset();
             }
@@ -274,7 +274,7 @@ impl Client {
     ) -> Option<Result<T, ClientError>> {
         let failed = ClientError::of_member(status, leader);
         if failed.is_revoked() {
-            self.hear_failure(leader, status);
+            self.record_failure(leader, status);
             // An earlier attempt may have been applied before the certificate was refused.
             let failed = if call.doubt { call.unknown(self, false) } else { failed };
             return Some(Err(failed));
@@ -287,7 +287,7 @@ impl Client {
             let failed = if forgotten { call.unknown(self, true) } else { ClientError::Rpc(error) };
             return Some(Err(failed));
         }
-        self.hear_failure(leader, status);
+        self.record_failure(leader, status);
         call.doubt |= !options.read && !connect && error.outcome != Outcome::NotApplied;
         match error.code {
             // The leader is the right one, but cannot serve just now.
@@ -297,7 +297,7 @@ impl Client {
             | ErrorCode::OutcomeUnknown
                 if !connect => {}
             _ => {
-                self.forget(leader);
+                self.drop_leader(leader);
                 call.hint = self.hint(leader, call, &error);
             }
         }
@@ -325,7 +325,7 @@ impl Client {
         }
     }
 
-    fn forget(&self, leader: &Endpoint) {
+    fn drop_leader(&self, leader: &Endpoint) {
         let mut known = self.inner.known.lock();
         if known.leader.as_ref() == Some(leader) {
             known.leader = None;
@@ -333,7 +333,7 @@ impl Client {
     }
 
     async fn wait_a_little(&self, call: &mut Call) {
-        self.tell(call);
+        self.report_wait(call);
         // The first hint is followed at once: it costs no member a second call.
         if call.hint.is_none() || call.hinted.len() > 1 {
             sleep(call.pace.next_wait()).await;
@@ -341,21 +341,21 @@ impl Client {
     }
 
     /// Reports what an attempt without an answer waits for. Never returns.
-    async fn keep_telling(&self, call: &Call) {
+    async fn keep_reporting(&self, call: &Call) {
         loop {
-            sleep(TELL_EVERY).await;
-            self.tell(call);
+            sleep(REPORT_EVERY).await;
+            self.report_wait(call);
         }
     }
 
-    pub(super) fn tell(&self, call: &Call) {
+    pub(super) fn report_wait(&self, call: &Call) {
         let Some(on_wait) = &self.inner.config.on_wait else { return };
-        if call.started.elapsed() < TELL_AFTER {
+        if call.started.elapsed() < REPORT_AFTER {
             return;
         }
         {
             let mut told = self.inner.told.lock();
-            if told.is_some_and(|told| told.elapsed() < TELL_EVERY) {
+            if told.is_some_and(|told| told.elapsed() < REPORT_EVERY) {
                 return;
             }
             *told = Some(Instant::now());

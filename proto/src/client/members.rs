@@ -91,7 +91,7 @@ impl Knowledge {
         }
         if header.restored_from.contains(ours) {
             if self.unused && self.follow_restored {
-                self.forget();
+                self.reset();
                 return Ok(());
             }
             return Err(restored(theirs, ours));
@@ -101,8 +101,8 @@ impl Knowledge {
     }
 
     /// Resets to an empty state, also for other holders of the stamp.
-    fn forget(&mut self) {
-        self.stamp.forget();
+    fn reset(&mut self) {
+        self.stamp.clear();
         let (stamp, follow_restored) = (self.stamp.clone(), self.follow_restored);
         *self = Self { stamp, follow_restored, ..Self::default() };
     }
@@ -120,7 +120,7 @@ impl Knowledge {
         }
         if header.coord_epoch > self.coord_epoch {
             self.coord_epoch = header.coord_epoch;
-            self.stamp.know(&self.cluster_id, self.coord_epoch);
+            self.stamp.update(&self.cluster_id, self.coord_epoch);
             new = true;
         }
         if let Some(list) = &header.members

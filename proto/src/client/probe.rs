@@ -92,7 +92,7 @@ impl Client {
         let channel = match self.channel_to(&endpoint) {
             Ok(channel) => channel,
             Err(error) => {
-                self.hear_nothing(&endpoint, error.to_string());
+                self.record_unreached(&endpoint, error.to_string());
                 return ProbeAnswer::Nothing;
             }
         };
@@ -102,14 +102,14 @@ impl Client {
             Ok(answer) => Ok(answer),
             Err(_) => {
                 let silent_ms = SILENT_AFTER.as_millis();
-                self.hear_nothing(&endpoint, format!("no answer within {silent_ms} ms"));
+                self.record_unreached(&endpoint, format!("no answer within {silent_ms} ms"));
                 tokio::time::timeout(PROBE_TIMEOUT - SILENT_AFTER, asked).await
             }
         };
         match answer {
             Ok(Ok(response)) => self.judge_status(endpoint, response.into_inner()),
             Ok(Err(status)) => {
-                self.hear_failure(&endpoint, &status);
+                self.record_failure(&endpoint, &status);
                 ProbeAnswer::Nothing
             }
             Err(_) => ProbeAnswer::Nothing,
@@ -136,7 +136,7 @@ impl Client {
                     _ => None,
                 }
                 .map(Fatal::Rpc);
-                self.hear(&endpoint, error.message, fatal);
+                self.record_answer(&endpoint, error.message, fatal);
                 return ProbeAnswer::Nothing;
             }
             Ok(true) => self.keep(),
@@ -155,7 +155,7 @@ impl Client {
             }
             (false, _) => ("says no leader".to_owned(), ProbeAnswer::Nothing),
         };
-        self.hear(&endpoint, why, None);
+        self.record_answer(&endpoint, why, None);
         said
     }
 
@@ -163,7 +163,8 @@ impl Client {
         let mut known = self.inner.known.lock();
         if member.term < known.leader_term {
             drop(known);
-            self.hear(endpoint, format!("led in term {}, which is over", member.term), None);
+            let why = format!("led in term {}, which is over", member.term);
+            self.record_answer(endpoint, why, None);
             return ProbeAnswer::Nothing;
         }
         let leader = known.canonical(endpoint, &member.name);
@@ -177,12 +178,12 @@ impl Client {
     }
 
     /// Records an answer of a member.
-    pub(super) fn hear(&self, endpoint: &Endpoint, why: String, fatal: Option<Fatal>) {
+    pub(super) fn record_answer(&self, endpoint: &Endpoint, why: String, fatal: Option<Fatal>) {
         self.note(endpoint, LastProbe { why, fatal, unreached: false });
     }
 
     /// Records that a member was not reached, and why.
-    fn hear_nothing(&self, endpoint: &Endpoint, why: String) {
+    fn record_unreached(&self, endpoint: &Endpoint, why: String) {
         self.note(endpoint, LastProbe { why, fatal: None, unreached: true });
     }
 
@@ -195,17 +196,17 @@ impl Client {
     }
 
     /// Records a failed call.
-    pub(super) fn hear_failure(&self, endpoint: &Endpoint, status: &tonic::Status) {
+    pub(super) fn record_failure(&self, endpoint: &Endpoint, status: &tonic::Status) {
         if let Some(error) = ConnectError::behind(status, endpoint) {
             let why = format!("{} at {}", error.cause, error.phase);
             return match error.permanent {
-                true => self.hear(endpoint, why, Some(Fatal::Connect(error))),
-                false => self.hear_nothing(endpoint, why),
+                true => self.record_answer(endpoint, why, Some(Fatal::Connect(error))),
+                false => self.record_unreached(endpoint, why),
             };
         }
         let error = RpcError::from_status(status);
         if error.code == ErrorCode::ConnectFailed {
-            return self.hear_nothing(endpoint, error.message);
+            return self.record_unreached(endpoint, error.message);
         }
         let refused = [
             ErrorCode::Unauthenticated,
@@ -216,7 +217,7 @@ impl Client {
             ErrorCode::ClusterRestored,
         ];
         let fatal = refused.contains(&error.code).then(|| Fatal::Rpc(error.clone()));
-        self.hear(endpoint, error.message, fatal);
+        self.record_answer(endpoint, error.message, fatal);
     }
 
     /// The last answer of each candidate.

@@ -123,7 +123,7 @@ impl Client {
                 // An attempt may have been applied before all members began to refuse.
                 Some(_) if call.doubt => return Err(call.give_up(self)),
                 Some(error) => return Err(error),
-                None => self.tell(call),
+                None => self.report_wait(call),
             }
         }
     }

@@ -33,7 +33,7 @@ const PART_OF_AN_ADDRESS: usize = 4;
 const OF_AN_ADDRESS_MIN: usize = 4;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 // How often refused connections are logged.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 // How long accepting pauses when the process is out of file descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
@@ -104,7 +104,7 @@ impl Incoming {
         drop(tcp);
         let (count, told) = &mut self.refused;
         *count += 1;
-        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+        if told.is_none_or(|told| told.elapsed() >= REPORT_EVERY) {
             tracing::warn!(refused = *count, last = %addr, why, "too many connections: refused");
             (*count, *told) = (0, Some(Instant::now()));
         }

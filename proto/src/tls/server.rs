@@ -106,7 +106,7 @@ impl ServerTls {
     /// Calls `on_revoked` for each handshake that fails because the certificate is revoked. It must return at once,
     /// because callers wait meanwhile.
     #[must_use]
-    pub fn telling_revoked(self, on_revoked: OnRevoked) -> Self {
+    pub fn with_on_revoked(self, on_revoked: OnRevoked) -> Self {
         ServerTls { on_revoked: Some(on_revoked), ..self }
     }
 

@@ -157,7 +157,7 @@ impl Service {
         }
     }
 
-    async fn hang_if_told(&self) {
+    async fn hang_if_set(&self) {
         if self.says.lock().hangs {
             std::future::pending::<()>().await;
         }
@@ -170,7 +170,7 @@ impl cluster_server::Cluster for Service {
         &self,
         _: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusResponse>, Status> {
-        self.hang_if_told().await;
+        self.hang_if_set().await;
         let (leads, term, refused) = {
             let says = self.says.lock();
             (says.leads, says.term, says.status_refused.clone())
@@ -192,7 +192,7 @@ impl cluster_server::Cluster for Service {
         &self,
         _: Request<v1::CountersRequest>,
     ) -> Result<Response<v1::CountersResponse>, Status> {
-        self.hang_if_told().await;
+        self.hang_if_set().await;
         let member = self.name.clone();
         Ok(Response::new(v1::CountersResponse { member, ..Default::default() }))
     }
@@ -214,7 +214,7 @@ impl runs_server::Runs for Service {
         request: Request<v1::CreateRunRequest>,
     ) -> Result<Response<v1::CreateRunResponse>, Status> {
         self.asked.lock().push(request.into_inner().request.unwrap_or_default());
-        self.hang_if_told().await;
+        self.hang_if_set().await;
         let refusal = {
             let mut says = self.says.lock();
             (!says.refusals.is_empty()).then(|| says.refusals.remove(0))

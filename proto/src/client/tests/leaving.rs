@@ -5,7 +5,7 @@ use super::*;
 /// It takes 0.4 s. This leaves room for a loaded machine and is half of an attempt's own limit.
 pub(super) const LEFT_LIMIT: Duration = Duration::from_millis(2500);
 
-async fn until_heard(client: &Client, name: &str, why: &str) {
+async fn until_recorded(client: &Client, name: &str, why: &str) {
     let said = || {
         let tried = client.tried();
         tried.iter().any(|(who, what)| who.starts_with(name) && what == why)
@@ -75,7 +75,7 @@ async fn a_killed_leader_is_replaced_as_soon_as_another_one_leads() {
     drop(c1);
     let calling = client.clone();
     let call = tokio::spawn(async move { create(&calling, CallOptions::default()).await });
-    until_heard(&client, "c2", "says no leader").await;
+    until_recorded(&client, "c2", "says no leader").await;
     let elected = Instant::now();
     c2.leads(2);
     assert_eq!(call.await.unwrap().unwrap(), 5);
@@ -104,7 +104,7 @@ async fn of_two_members_that_claim_to_lead_the_client_follows_the_later_term() {
     client.leader_failed(&c1.addr.to_string());
     let call = create(&client, CallOptions::default());
     let elect = async {
-        until_heard(&client, "c1", "led in term 1, which is over").await;
+        until_recorded(&client, "c1", "led in term 1, which is over").await;
         c2.leads(2);
     };
     let (answer, ()) = tokio::join!(call, elect);

@@ -41,7 +41,7 @@ async fn a_refusal_of_a_revoked_certificate_names_identity_and_address() {
     let revocations = Revocations::default();
     let (refused, mut refusals) = tokio::sync::mpsc::unbounded_channel();
     let server =
-        refusing_server(&authority, &revocations).telling_revoked(Arc::new(move |who, addr| {
+        refusing_server(&authority, &revocations).with_on_revoked(Arc::new(move |who, addr| {
             let _ = refused.send((who.to_string(), addr));
         }));
     let (incoming, addr) = listen(server).await;
