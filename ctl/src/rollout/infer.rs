@@ -242,7 +242,7 @@ impl Batch<'_> {
 
     fn say_how_to_return(&self) {
         let (name, namespace) = (self.name(), namespace_flag(&self.namespace));
-        to_stderr(&coming_back::told(self.stage(), self.args, &name, &namespace));
+        to_stderr(&coming_back::return_hint(self.stage(), self.args, &name, &namespace));
     }
 
     fn name(&self) -> String {

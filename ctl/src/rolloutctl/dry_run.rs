@@ -262,7 +262,7 @@ impl Reader {
 
     async fn quota(&self, name: &str, create: bool) -> anyhow::Result<Plan> {
         let now = match super::namespace::describe::ask(&self.client, name).await {
-            Ok(found) => super::namespace::describe::told(found),
+            Ok(found) => super::namespace::describe::usage(found),
             Err(error) if create && error.exit_code() == 4 => "it is not there".to_owned(),
             Err(error) => return Err(error.into()),
         };

@@ -36,7 +36,7 @@ pub(super) async fn each<N: Clone + Display>(
     }
     match worst {
         0 => Ok(()),
-        code => Err(Failure::told(code).into()),
+        code => Err(Failure::reported(code).into()),
     }
 }
 

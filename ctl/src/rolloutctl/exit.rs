@@ -58,7 +58,7 @@ impl Failure {
     }
 
     /// The exit code of a program that has already printed the reason on stderr: no message is added.
-    pub fn told(code: u8) -> Self {
+    pub fn reported(code: u8) -> Self {
         Self { code, message: String::new() }
     }
 

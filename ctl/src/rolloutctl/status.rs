@@ -103,7 +103,7 @@ impl StuckRun {
     }
 
     /// The problem in words.
-    pub(in crate::rolloutctl) fn told(&self) -> String {
+    pub(in crate::rolloutctl) fn problem(&self) -> String {
         let rows = counted(self.pending, "row");
         match (self.paused, self.why.is_empty()) {
             (true, true) => format!("{rows} wait: it is paused"),

@@ -35,7 +35,7 @@ impl Stage {
 }
 
 /// How to return to the run, and why. `namespace` is the flag that names its namespace, or empty.
-pub(super) fn told(stage: Stage, args: &BatchArgs, name: &str, namespace: &str) -> String {
+pub(super) fn return_hint(stage: Stage, args: &BatchArgs, name: &str, namespace: &str) -> String {
     let config = shell_path(&args.config);
     // Without this flag, the repeated command would close the input.
     let keep_open = if args.keep_open { " --keep-open" } else { "" };
@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn the_command_to_resume_has_every_flag_that_the_run_needs() {
-        let back = |flags: &[&str]| told(Stage::Watching, &args(flags), "r", " --namespace team");
+        let back =
+            |flags: &[&str]| return_hint(Stage::Watching, &args(flags), "r", " --namespace team");
         let command = "  rollout infer batch --config 'my batch.toml' --resume r";
         assert_eq!(
             back(&[]),
@@ -95,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_command_to_resume_claims_a_directory_that_the_run_may_not_own_yet() {
-        let back = |stage| told(stage, &args(&["--overwrite"]), "r", "");
+        let back = |stage| return_hint(stage, &args(&["--overwrite"]), "r", "");
         assert!(back(Stage::Submitting).contains(" --resume r --overwrite\n"));
         assert!(back(Stage::Watching).contains(" --resume r\n"));
     }

@@ -59,7 +59,7 @@ impl Verb for ListArgs {
         output::emit(globals.format, &Alarms { alarms })?;
         match (distrusted, any && self.exit_code) {
             (Some(failure), _) => Err(failure.into()),
-            (None, true) => Err(Failure::told(1).into()),
+            (None, true) => Err(Failure::reported(1).into()),
             (None, false) => Ok(()),
         }
     }

@@ -87,7 +87,7 @@ mod tests {
     const FROM: i64 = 20_000 * DAY;
 
     /// A member's report about a certificate of that life, when that much of it has passed.
-    fn told(life_s: i64, gone_s: i64) -> RemainingValidity {
+    fn remaining(life_s: i64, gone_s: i64) -> RemainingValidity {
         let validity = Validity { not_before_unix: FROM, not_after_unix: FROM + life_s };
         let unix = |at: i64| u64::try_from(at).unwrap();
         let renewal = validity.renewal_unix(RENEWAL_WITHIN_S);
@@ -105,17 +105,17 @@ mod tests {
             (365 * DAY, 351 * DAY + 1, Stage::Due),
             (365 * DAY, 365 * DAY, Stage::Ended),
         ] {
-            let left = told(life_s, gone_s);
+            let left = remaining(life_s, gone_s);
             assert_eq!(left.stage(RENEWAL_WITHIN_S), stage, "{gone_s} s of {life_s} s: {left:?}");
         }
     }
 
     #[test]
     fn the_wanted_validity_is_bounded_by_the_last_third_if_that_is_known() {
-        assert_eq!(told(DAY, 20 * HOUR).stage(0), Stage::Good);
-        assert_eq!(told(365 * DAY, 340 * DAY).stage(30 * DAY), Stage::Due);
-        assert_eq!(told(365 * DAY, 340 * DAY).stage(20 * DAY), Stage::Good);
-        assert_eq!(told(7 * DAY, 4 * DAY).stage(30 * DAY), Stage::Good);
+        assert_eq!(remaining(DAY, 20 * HOUR).stage(0), Stage::Good);
+        assert_eq!(remaining(365 * DAY, 340 * DAY).stage(30 * DAY), Stage::Due);
+        assert_eq!(remaining(365 * DAY, 340 * DAY).stage(20 * DAY), Stage::Good);
+        assert_eq!(remaining(7 * DAY, 4 * DAY).stage(30 * DAY), Stage::Good);
     }
 
     #[test]

@@ -346,8 +346,8 @@ fn stuck_runs(survey: &Survey) -> Option<Finding> {
         return Some(Finding::ok("runs", "none of those that you may see is stuck".to_owned()));
     };
     let found = match stuck.len() {
-        1 => format!("run {} cannot move: {}", first.shown(), first.told()),
-        many => format!("{many} runs cannot move; run {}: {}", first.shown(), first.told()),
+        1 => format!("run {} cannot move: {}", first.shown(), first.problem()),
+        many => format!("{many} runs cannot move; run {}: {}", first.shown(), first.problem()),
     };
     let todo =
         format!("look at the workers: rolloutctl worker list{}", namespace_flag(&first.namespace));

@@ -73,7 +73,7 @@ fn of_commands() -> Vec<anyhow::Error> {
         Failure::refused("why"),
         Failure::distrusted("why"),
         Failure::compacted("why"),
-        Failure::told(6),
+        Failure::reported(6),
     ];
     let mut all: Vec<anyhow::Error> = failures.into_iter().map(Into::into).collect();
     all.push(anyhow::anyhow!("why"));

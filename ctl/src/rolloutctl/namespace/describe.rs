@@ -45,13 +45,13 @@ pub(in crate::rolloutctl) async fn ask(
 }
 
 /// The namespace in one line, for a plan.
-pub(in crate::rolloutctl) fn told(wire: v1::NamespaceInfo) -> String {
+pub(in crate::rolloutctl) fn usage(wire: v1::NamespaceInfo) -> String {
     let n = Namespace::from(wire);
     format!(
         "runs {}, pending rows {}, running rows {}",
-        n.runs.told(),
-        n.pending_rows.told(),
-        n.running_rows.told()
+        n.runs.text(),
+        n.pending_rows.text(),
+        n.running_rows.text()
     )
 }
 

@@ -24,9 +24,9 @@ impl Report for NamespaceList {
         for namespace in &self.namespaces {
             table.row([
                 namespace.name.clone(),
-                namespace.runs.told(),
-                namespace.pending_rows.told(),
-                namespace.running_rows.told(),
+                namespace.runs.text(),
+                namespace.pending_rows.text(),
+                namespace.running_rows.text(),
             ]);
         }
         table.to_string()

@@ -21,7 +21,7 @@ impl QuotaUsage {
     }
 
     /// `12 of 40`, or `12` without a bound.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let max = self.max.as_ref().and_then(|max| max.parse().ok());
         match max {
             Some(max) => format!("{} of {}", count(self.used), count(max)),
@@ -56,9 +56,9 @@ impl Namespace {
         format!(
             "name          {}\nruns          {}\npending rows  {}\nrunning rows  {}\n",
             self.name,
-            self.runs.told(),
-            self.pending_rows.told(),
-            self.running_rows.told()
+            self.runs.text(),
+            self.pending_rows.text(),
+            self.running_rows.text()
         )
     }
 }

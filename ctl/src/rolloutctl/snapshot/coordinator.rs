@@ -28,7 +28,7 @@ pub(super) fn run(args: &[OsString]) -> anyhow::Result<String> {
         })?;
     if !ended.status.success() {
         let code = ended.status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
-        return Err(Failure::told(code).into());
+        return Err(Failure::reported(code).into());
     }
     String::from_utf8(ended.stdout).context("rollout-coordinator printed no text")
 }

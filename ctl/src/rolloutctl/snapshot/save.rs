@@ -65,7 +65,7 @@ impl Verb for SaveArgs {
                 SnapshotFile::read(&self.file, &self.file, &Progress::new(say::is_quiet()))?;
             return output::emit(globals.format, &shown);
         }
-        until_told(Box::pin(save(&globals.connect, globals.format, &self))).await
+        until_signal(Box::pin(save(&globals.connect, globals.format, &self))).await
     }
 }
 
@@ -113,7 +113,7 @@ fn may_begin_anew(error: SnapshotFileError, received: u64, ended: u32) -> anyhow
 }
 
 /// At Ctrl-C or SIGTERM, drops the work and its partial file, which the end of the process would leave behind.
-async fn until_told(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+async fn until_signal(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let listen = |kind| signal(kind).context("cannot listen for signals");
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
@@ -123,7 +123,7 @@ async fn until_told(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::R
         _ = terminate.recv() => 143,
     };
     say::aside(format_args!("interrupted: nothing was saved"));
-    Err(Failure::told(code).into())
+    Err(Failure::reported(code).into())
 }
 
 /// A partial file, removed on drop unless it has got its name.
@@ -238,7 +238,7 @@ mod tests {
     async fn a_signal_takes_the_unfinished_file_away() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("one.snap");
-        let told = until_told(async {
+        let told = until_signal(async {
             let partial = Partial::beside(&file);
             partial.create()?.write_all(b"half").expect("written");
             let own = std::process::id().to_string();
