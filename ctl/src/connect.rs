@@ -175,7 +175,7 @@ impl ConnectArgs {
     ) -> Result<ConnectSettings, ConnectError> {
         let base = match self.context.as_deref() {
             Some(wanted) => contexts::named(Some(wanted), contexts_at)?.over(file),
-            None if self.says_all() || !file.endpoints.is_empty() => file.clone(),
+            None if self.is_complete() || !file.endpoints.is_empty() => file.clone(),
             // A batch file's settings override the current context.
             None => file.clone().over(&contexts::named(None, contexts_at)?),
         };
@@ -196,7 +196,7 @@ impl ConnectArgs {
     }
 
     /// Whether flags alone specify the cluster and its security, so that the current context does not matter.
-    fn says_all(&self) -> bool {
+    fn is_complete(&self) -> bool {
         let files = [&self.ca_cert, &self.cert, &self.key].iter().all(|file| file.is_some());
         !self.endpoints.is_empty() && (files || self.insecure_plaintext)
     }

@@ -82,7 +82,7 @@ impl Context {
 
     /// This context, completed from a weaker one. All TLS settings come from a single one of the two.
     pub fn over(self, weaker: &Self) -> Self {
-        let tls = self.says_tls();
+        let tls = self.has_security();
         let from = if tls { self.clone() } else { weaker.clone() };
         let filled = |strong: Vec<String>, weak: &Vec<String>| {
             if strong.is_empty() { weak.clone() } else { strong }
@@ -98,7 +98,7 @@ impl Context {
         }
     }
 
-    fn says_tls(&self) -> bool {
+    fn has_security(&self) -> bool {
         self.insecure_plaintext
             || self.ca_file.is_some()
             || self.cert_file.is_some()

@@ -140,12 +140,12 @@ impl<'a> Follow<'a> {
     ) -> Result<bool, BatchError> {
         loop {
             let mut touched = BTreeSet::new();
-            let mut again = self.hear(events.next().await?, events, &mut touched);
+            let mut again = self.record(events.next().await?, events, &mut touched);
             let merged = tokio::time::sleep(MERGE);
             tokio::pin!(merged);
             while !again {
                 tokio::select! {
-                    heard = events.next() => again = self.hear(heard?, events, &mut touched),
+                    heard = events.next() => again = self.record(heard?, events, &mut touched),
                     () = &mut merged => break,
                 }
             }
@@ -161,7 +161,7 @@ impl<'a> Follow<'a> {
     }
 
     /// Records the segments that events touch; true if all segments must be read.
-    fn hear(
+    fn record(
         &self,
         heard: StreamItem,
         events: &mut EventStream,

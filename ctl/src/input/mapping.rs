@@ -152,14 +152,14 @@ impl Mapping {
             Some((field, column)) => self.no_column(*field, column),
             None => format!("no column {:?}, which [input] prompt_template names", named()?),
         };
-        Some(lacking + &known(columns, mapped.map(|(_, column)| column)))
+        Some(lacking + &column_list(columns, mapped.map(|(_, column)| column)))
     }
 
     /// The error if all rows together have these mapped columns; `columns` are those of one row.
     pub(crate) fn absent(&self, present: u16, columns: &[String]) -> Option<String> {
         let mut mapped = self.columns.iter().enumerate();
         let (_, (field, column)) = mapped.find(|(at, _)| present >> at & 1 == 0)?;
-        Some(self.no_column(*field, column) + &known(columns, Some(column)))
+        Some(self.no_column(*field, column) + &column_list(columns, Some(column)))
     }
 
     fn no_column(&self, field: Column, column: &str) -> String {
@@ -206,7 +206,7 @@ impl Mapping {
 }
 
 /// The columns that exist, for an error about one that does not.
-fn known(columns: &[String], lacking: Option<&String>) -> String {
+fn column_list(columns: &[String], lacking: Option<&String>) -> String {
     let short =
         |name: &String| format!("{:?}", name.chars().take(NAME_CHARACTERS).collect::<String>());
     let listed: Vec<String> = columns.iter().take(COLUMNS_LISTED).map(short).collect();

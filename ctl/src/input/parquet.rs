@@ -74,13 +74,13 @@ impl<'a> ParquetText<'a> {
             self.lines.push(b'\n');
             self.progress.rows += 1;
         }
-        self.progress.tell();
+        self.progress.report();
         Ok(())
     }
 }
 
 impl Progress<'_> {
-    fn tell(&mut self) {
+    fn report(&mut self) {
         let share = u128::from(self.rows.min(self.rows_total)) * u128::from(self.file_bytes);
         let now = (share / u128::from(self.rows_total.max(1))) as u64;
         self.read.fetch_add(now.saturating_sub(self.told), Ordering::Relaxed);

@@ -54,7 +54,7 @@ struct Batch<'a> {
 }
 
 /// The cluster's figures for a dry run, if a cluster is configured.
-async fn known(
+async fn known_figures(
     connect: &ConnectArgs,
     config: &BatchConfig,
     spec: &v1::RunSpec,
@@ -108,10 +108,10 @@ pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, B
     if let Err(BatchError::Client(_)) = &outcome
         && matches!(batch.stage(), Stage::Submitting | Stage::Watching)
     {
-        batch.say_how_to_return();
+        batch.print_return_hint();
     }
     if outcome.is_err() {
-        batch.say_which_is_named();
+        batch.print_named_run();
     }
     outcome
 }
@@ -127,7 +127,7 @@ async fn try_out(
     let spec = spec::run_spec(&config)?;
     let files = files::find(&config.input.glob.list(), &config.dir).await?;
     let tokenizer = match dry_run::tokenizer(args, &spec) {
-        Some(tokenizer) => Some(Box::pin(known(connect, &config, &spec, tokenizer)).await),
+        Some(tokenizer) => Some(Box::pin(known_figures(connect, &config, &spec, tokenizer)).await),
         None => None,
     };
     let settings = connect.settings_over(&config.context());
@@ -151,7 +151,7 @@ impl Batch<'_> {
         self.enter(Stage::Watching);
         if self.args.detach {
             self.args.said.print(&self.outcome(None))?;
-            self.say_how_to_return();
+            self.print_return_hint();
             return Ok(0);
         }
         let written = self.wait_and_write(store).await?;
@@ -235,12 +235,12 @@ impl Batch<'_> {
         self.progress.finish();
         match self.stage().without_a_run().filter(|_| self.args.resume.is_none()) {
             Some(told) => to_stderr(told),
-            None => self.say_how_to_return(),
+            None => self.print_return_hint(),
         }
         BatchError::Interrupted
     }
 
-    fn say_how_to_return(&self) {
+    fn print_return_hint(&self) {
         let (name, namespace) = (self.name(), namespace_flag(&self.namespace));
         to_stderr(&coming_back::return_hint(self.stage(), self.args, &name, &namespace));
     }

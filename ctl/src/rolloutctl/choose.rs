@@ -126,7 +126,7 @@ impl OrderArgs {
             pairs.push((serde_json::to_value(&thing)?, thing));
         }
         for condition in &self.selector {
-            known(&condition.key, &pairs)?;
+            check_key(&condition.key, &pairs)?;
             pairs.retain(|(json, _)| {
                 let holds = at(json, &condition.key).is_some_and(|v| text(v) == condition.value);
                 holds == condition.equal
@@ -137,7 +137,7 @@ impl OrderArgs {
                 Some(key) => (key, true),
                 None => (key.as_str(), false),
             };
-            known(key, &pairs)?;
+            check_key(key, &pairs)?;
             pairs.sort_by(|(a, _), (b, _)| {
                 let order = compare(at(a, key), at(b, key));
                 if largest_first { order.reverse() } else { order }
@@ -155,7 +155,7 @@ fn at<'a>(json: &'a Value, path: &str) -> Option<&'a Value> {
 }
 
 /// Refuses a key that no item has.
-fn known<T>(key: &str, pairs: &[(Value, T)]) -> Result<(), Failure> {
+fn check_key<T>(key: &str, pairs: &[(Value, T)]) -> Result<(), Failure> {
     let Some((first, _)) = pairs.first() else { return Ok(()) };
     if pairs.iter().any(|(json, _)| at(json, key).is_some()) {
         return Ok(());

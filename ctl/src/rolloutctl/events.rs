@@ -176,7 +176,7 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
             let heard = tokio::select! {
                 heard = stream.next() => heard,
                 _ = &mut self.interrupt => {
-                    self.say_how_to_go_on(stream);
+                    self.print_resume_hint(stream);
                     return Ok(ControlFlow::Break(()));
                 }
             };
@@ -190,7 +190,7 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
                 Ok(StreamItem::End) => return Ok(ControlFlow::Continue(())),
                 Ok(StreamItem::Compacted { oldest }) => self.compacted(stream, oldest)?,
                 Err(error) => {
-                    self.say_how_to_go_on(stream);
+                    self.print_resume_hint(stream);
                     return Err(error.into());
                 }
             }
@@ -215,7 +215,7 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
         )))
     }
 
-    fn say_how_to_go_on(&self, stream: &EventStream) {
+    fn print_resume_hint(&self, stream: &EventStream) {
         if let Some(position) = stream.position() {
             aside(format_args!("to go on: {}", self.args.resume(self.namespace, position)));
         }

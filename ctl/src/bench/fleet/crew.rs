@@ -49,11 +49,11 @@ impl Crew {
 
     async fn ask(&mut self, order: &Order) -> anyhow::Result<Vec<OrderReply>> {
         for process in &mut self.processes {
-            process.tell(order).await?;
+            process.send(order).await?;
         }
         let mut all = Vec::new();
         for process in &mut self.processes {
-            all.push(process.hear().await?);
+            all.push(process.receive().await?);
         }
         Ok(all)
     }
@@ -108,17 +108,17 @@ impl Process {
     }
 
     async fn order(&mut self, order: &Order) -> anyhow::Result<OrderReply> {
-        self.tell(order).await?;
-        self.hear().await
+        self.send(order).await?;
+        self.receive().await
     }
 
-    async fn tell(&mut self, order: &Order) -> anyhow::Result<()> {
+    async fn send(&mut self, order: &Order) -> anyhow::Result<()> {
         let line = serde_json::to_string(order)? + "\n";
         let sent = self.orders.write_all(line.as_bytes()).await;
         sent.with_context(|| format!("process {:?} of the generator has ended", self.child.id()))
     }
 
-    async fn hear(&mut self) -> anyhow::Result<OrderReply> {
+    async fn receive(&mut self) -> anyhow::Result<OrderReply> {
         let id = self.child.id();
         let line = timeout(PATIENCE, self.said.next_line()).await;
         let line = line.with_context(|| format!("process {id:?} of the generator hangs"))??;

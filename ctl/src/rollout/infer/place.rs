@@ -116,7 +116,7 @@ impl Batch<'_> {
     }
 
     /// If the run of the directory is gone, prints that, which explains why all rows run again.
-    pub(super) fn say_if_gone(&self, family: &Family) {
+    pub(super) fn note_if_gone(&self, family: &Family) {
         if family.latest().is_none() && self.claim().had_run() {
             let name = self.name();
             self.progress.note(&format!("run {name} no longer exists; submitting a new one"));
@@ -124,7 +124,7 @@ impl Batch<'_> {
     }
 
     /// After a failure: prints which run a command without a name means, if it is another one.
-    pub(super) fn say_which_is_named(&self) {
+    pub(super) fn print_named_run(&self) {
         let Ok(Some(there)) = remembered(&self.config) else { return };
         if revision::split(&there).0 != revision::split(&self.name()).0 {
             let path = self.config.output.dir.join(RUN_ID_FILE);

@@ -46,7 +46,7 @@ impl Batch<'_> {
         let files = files::find(&self.config.input.glob.list(), &self.config.dir).await?;
         self.reserve()?;
         let family = Family::find(&self.client, &self.namespace, &self.name()).await?;
-        self.say_if_gone(&family);
+        self.note_if_gone(&family);
         let choice = match &self.args.resume {
             Some(name) => self.resumed(session, name, &files).await?,
             None => self.choose(session, &family, &files).await?,

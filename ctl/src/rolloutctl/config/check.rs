@@ -37,14 +37,14 @@ pub(in crate::rolloutctl) fn problems(daemon: Daemon, file: &File) -> Vec<Proble
                 (flag, "") => format!(", unless {flag} gives it"),
                 (flag, env) => format!(", unless {flag} or {env} gives it"),
             };
-            say(&mut found, &key.path, format!("is missing{elsewhere}"));
+            add_problem(&mut found, &key.path, format!("is missing{elsewhere}"));
         }
     }
     together(daemon, file, &mut found);
     found
 }
 
-fn say(found: &mut Vec<Problem>, key: impl Into<String>, problem: impl Into<String>) {
+fn add_problem(found: &mut Vec<Problem>, key: impl Into<String>, problem: impl Into<String>) {
     found.push(Problem { key: key.into(), problem: problem.into() });
 }
 
@@ -56,11 +56,11 @@ fn table(keys: &[Key], table: &Table, found: &mut Vec<Problem>) {
             found.extend(key.problem(value).map(|problem| Problem { key: name.clone(), problem }));
         } else if name == "engine" && keys.iter().any(|key| key.path.starts_with(ENGINE)) {
             if !value.as_array().is_some_and(|list| list.iter().all(Value::is_table)) {
-                say(found, "engine", "must be blocks of [[engine]]");
+                add_problem(found, "engine", "must be blocks of [[engine]]");
             }
         } else if keys.iter().any(|key| key.path.starts_with(&section)) {
             let Some(inner) = value.as_table() else {
-                say(found, name.clone(), format!("must be a section [{name}]"));
+                add_problem(found, name.clone(), format!("must be a section [{name}]"));
                 continue;
             };
             let known: Vec<&str> =
@@ -72,13 +72,13 @@ fn table(keys: &[Key], table: &Table, found: &mut Vec<Problem>) {
                         let problem = key.problem(value);
                         found.extend(problem.map(|problem| Problem { key: path, problem }));
                     }
-                    None => say(found, path, unknown(inner_name, &known)),
+                    None => add_problem(found, path, unknown(inner_name, &known)),
                 }
             }
         } else {
             let mut known: Vec<&str> = keys.iter().map(Key::root).collect();
             known.dedup();
-            say(found, name.clone(), unknown(name, &known));
+            add_problem(found, name.clone(), unknown(name, &known));
         }
     }
 }
@@ -93,7 +93,7 @@ fn unknown(name: &str, known: &[&str]) -> String {
 fn engine(keys: &[Key], at: usize, block: &Table, found: &mut Vec<Problem>) {
     let path = |name: &str| format!("engine[{at}].{name}");
     let Some(kind) = block.get("kind").and_then(Value::as_str) else {
-        return say(found, path("kind"), "is missing: mock, openai or vllm");
+        return add_problem(found, path("kind"), "is missing: mock, openai or vllm");
     };
     let own: Vec<(&str, &Key)> = keys
         .iter()
@@ -108,7 +108,7 @@ fn engine(keys: &[Key], at: usize, block: &Table, found: &mut Vec<Problem>) {
             }
             None => {
                 let known: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
-                say(found, path(name), format!("engine {kind}: {}", unknown(name, &known)));
+                add_problem(found, path(name), format!("engine {kind}: {}", unknown(name, &known)));
             }
         }
     }
@@ -121,7 +121,8 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
     let plain = file.get("tls.insecure_plaintext").and_then(Value::as_bool).unwrap_or(false);
     // Flags and variables may supply the missing ones.
     if given > 0 && plain {
-        say(found, "tls", "insecure_plaintext = true contradicts the files: give one or the other");
+        let text = "insecure_plaintext = true contradicts the files: give one or the other";
+        add_problem(found, "tls", text);
     }
     let public = file.get("tls.insecure_plaintext_public").and_then(Value::as_bool);
     if daemon == Daemon::Coordinator && plain && public != Some(true) {
@@ -130,7 +131,7 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
             if port.parse::<SocketAddr>().is_ok_and(|port| !port.ip().is_loopback()) {
                 let text = "is reached by other hosts, without TLS: listen on 127.0.0.1, give certificates, or set \
                             tls.insecure_plaintext_public = true";
-                say(found, key, text);
+                add_problem(found, key, text);
             }
         }
     }
@@ -138,7 +139,7 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
         && file.get("enrolment.token_file").is_some()
         && (given > 0 || plain)
     {
-        say(
+        add_problem(
             found,
             "enrolment",
             "replaces the files of [tls], and needs TLS: give one or the other",
@@ -149,7 +150,7 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
     let mut bound = |lower: &str, least: fn(u64) -> u64, upper: &str, why: &str| {
         let (Some(low), Some(high)) = (number(lower), number(upper)) else { return };
         if high < least(low) {
-            say(found, upper, format!("{high} is too little for {lower} = {low}: {why}"));
+            add_problem(found, upper, format!("{high} is too little for {lower} = {low}: {why}"));
         }
     };
     let more = |low: u64| low.saturating_add(1);

@@ -53,7 +53,7 @@ pub(in crate::rolloutctl) fn merge(
         survey.stuck_runs_more = known.stuck_runs_more;
     }
     let list = good().filter_map(|answer| header(answer).members).max_by_key(|list| list.version);
-    let heard = leading.and_then(|leading| heard(leading, good()));
+    let heard = leading.and_then(|leading| heard_members(leading, good()));
     let to_line = |(member, answer)| match answer {
         Ok(answer) => line(member, answer, applied, now),
         Err(error) => silent(member, NoAnswer::of(&error, security)),
@@ -88,7 +88,7 @@ pub(in crate::rolloutctl) fn merge(
 
 /// The IDs of the members that the answering members heard from within about a minute. `None` if that proves nothing
 /// about the others: the leader has run for too short a time, or keeps no round trips.
-fn heard<'a>(
+fn heard_members<'a>(
     leading: &v1::StatusResponse,
     good: impl Iterator<Item = &'a v1::StatusResponse>,
 ) -> Option<BTreeSet<u64>> {

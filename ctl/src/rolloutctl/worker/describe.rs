@@ -39,7 +39,7 @@ impl Report for Described {
             ("State", worker.state()),
             ("Session", worker.session.to_string()),
             ("Address", worker.address.clone()),
-            ("Last heartbeat", worker.heard()),
+            ("Last heartbeat", worker.last_heartbeat()),
             ("Rows started", count(worker.started_rows)),
         ];
         let mut text: String =

@@ -76,7 +76,7 @@ impl SlotLine {
 
 impl WorkerLine {
     /// When the leader last heard from it.
-    pub(super) fn heard(&self) -> String {
+    pub(super) fn last_heartbeat(&self) -> String {
         let ago = |silent| format!("{} ago", duration(silent));
         self.silent_seconds.map_or_else(|| "-".to_owned(), ago)
     }
@@ -177,7 +177,7 @@ impl WorkerList {
                 count(slots().map(|slot| u64::from(slot.rows_held)).sum()),
                 count(slots().map(|slot| slot.rows_done).sum()),
                 count(slots().map(|slot| slot.deaths).sum()),
-                worker.heard(),
+                worker.last_heartbeat(),
                 worker.address.clone(),
                 problems.into_iter().collect::<Vec<_>>().join("; "),
                 worker.namespace.clone(),
