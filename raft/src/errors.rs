@@ -3,7 +3,7 @@
 //! Invariant: an error says whether a command may have been applied.
 //! Absent: wire codes; the coordinator maps errors to them.
 
-use rollout_storage::{StorageError, says_no_space};
+use rollout_storage::{StorageError, means_no_space};
 
 use crate::config::BadConfig;
 use crate::member::MemberRecord;
@@ -87,7 +87,7 @@ impl OpenError {
     pub fn is_no_space(&self) -> bool {
         match self {
             Self::Storage(error) => error.is_no_space(),
-            Self::Start(text) => says_no_space(text),
+            Self::Start(text) => means_no_space(text),
             _ => false,
         }
     }

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::blob::BlobError;
-use crate::space::says_no_space;
+use crate::space::means_no_space;
 
 /// An error with bytes on this host's disk, or in the object store.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +95,7 @@ impl StorageError {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
             // RocksDB has no error kind for this, but the system's text is in the message.
-            Self::Rocks { message, .. } => says_no_space(message),
+            Self::Rocks { message, .. } => means_no_space(message),
             _ => false,
         }
     }

@@ -54,6 +54,6 @@ pub use snapshot_file::{
     SNAPSHOT_FILE_VERSION, SnapshotFileError, SnapshotFileReader, SnapshotFileWriter,
     SnapshotHeader, SnapshotMember, SnapshotProblem, SnapshotSummary,
 };
-pub use space::{NO_SPACE_EXIT, Space, end_without_space, says_no_space, space};
+pub use space::{NO_SPACE_EXIT, Space, end_without_space, means_no_space, space};
 pub use spool::{SPOOL_BYTES_MAX, Spool, SpoolSync, SpooledRow};
 pub use table::Full;

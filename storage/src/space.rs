@@ -37,7 +37,7 @@ pub fn space(dir: &Path) -> io::Result<Space> {
 }
 
 /// Whether the text of an error says that the disk, or the writer's quota on it, is full.
-pub fn says_no_space(message: &str) -> bool {
+pub fn means_no_space(message: &str) -> bool {
     // The system's texts for ENOSPC and EDQUOT.
     ["No space left on device", "Disk quota exceeded"].iter().any(|words| message.contains(words))
 }
