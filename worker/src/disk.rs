@@ -119,7 +119,7 @@ impl DataDir {
     }
 
     /// Forgets session, cluster and members. The spool keeps its cluster's name, and is set aside at the next start.
-    pub(crate) fn forget_cluster(&self) -> Result<(), DiskError> {
+    pub(crate) fn clear_cluster(&self) -> Result<(), DiskError> {
         for path in [self.members(), self.gateway_members()] {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -374,12 +374,12 @@ mod tests {
         let slot = dir.spool().join("slot-0");
         fs::create_dir_all(&slot).and_then(|()| fs::write(slot.join("x.spool"), b"x")).unwrap();
         fs::write(dir.members(), b"{}").unwrap();
-        dir.forget_cluster().unwrap();
+        dir.clear_cluster().unwrap();
         assert_eq!(dir.load().unwrap(), WorkerState::default());
         assert!(!dir.members().exists());
         let aside = Some(root.path().join("spool-of-ab"));
         assert_eq!(dir.set_aside_foreign_spool("").unwrap(), aside);
-        dir.forget_cluster().unwrap();
+        dir.clear_cluster().unwrap();
     }
 
     #[test]

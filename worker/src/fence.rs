@@ -71,7 +71,7 @@ impl Fence {
     }
 
     /// This slot has dropped the rows that were lost by that registration.
-    pub(crate) fn heard(&mut self, registration: Registration) {
+    pub(crate) fn rows_dropped(&mut self, registration: Registration) {
         self.heard = registration;
     }
 
@@ -112,9 +112,9 @@ mod tests {
         keeper.answered(Instant::now(), Duration::from_secs(60));
         assert!(!fence.open(), "it may hold rows that are another's by now");
         let second = keeper.registered();
-        fence.heard(first);
+        fence.rows_dropped(first);
         assert!(!fence.open(), "what the second one lost it has not heard");
-        fence.heard(second);
+        fence.rows_dropped(second);
         assert!(fence.open());
     }
 

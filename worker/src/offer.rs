@@ -31,7 +31,7 @@ pub(crate) fn models(config: &EngineConfig, loaded: Option<&Loaded>) -> Vec<Stri
         revisions.insert("");
     }
     let offers =
-        names.iter().flat_map(|name| match config.tells_revisions() && name.contains('@') {
+        names.iter().flat_map(|name| match config.has_model_names() && name.contains('@') {
             true => vec![name.clone()],
             false => revisions.iter().map(|revision| format!("{name}@{revision}")).collect(),
         });

@@ -85,7 +85,7 @@ impl SegmentCache {
         };
         let fetched = cell.get_or_try_init(fetch).await.cloned();
         if fetched.is_err() {
-            self.forget(&key, &cell);
+            self.remove_failed(&key, &cell);
         }
         fetched
     }
@@ -109,7 +109,7 @@ impl SegmentCache {
     }
 
     /// A failure is not cached, so the next caller tries again.
-    fn forget(&self, key: &Key, cell: &Cell) {
+    fn remove_failed(&self, key: &Key, cell: &Cell) {
         let mut entries = self.entries.lock();
         let same = entries.get(key).is_some_and(|entry| Arc::ptr_eq(&entry.cell, cell));
         if same && !cell.initialized() {

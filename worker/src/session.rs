@@ -310,7 +310,7 @@ impl Session {
         }
         self.set_session(0);
         let disk = self.disk.clone();
-        match tokio::task::spawn_blocking(move || disk.forget_cluster()).await {
+        match tokio::task::spawn_blocking(move || disk.clear_cluster()).await {
             Ok(Ok(())) => error,
             Ok(Err(failed)) => AgentError::Disk(failed.to_string()),
             Err(failed) => AgentError::Disk(failed.to_string()),

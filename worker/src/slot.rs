@@ -349,7 +349,7 @@ impl Slot {
             SlotCommand::Yield(asked) => self.give_up(&asked),
             SlotCommand::Registered { registration, dropped } => {
                 self.take_away(&dropped);
-                self.fence.heard(registration);
+                self.fence.rows_dropped(registration);
             }
             SlotCommand::Gone(named) => self.take_away(&named),
             SlotCommand::Quiesce(done) => {

@@ -301,7 +301,7 @@ impl EngineConfig {
     }
 
     /// Whether the model names come from the operator, who may have appended a revision.
-    pub fn tells_revisions(&self) -> bool {
+    pub fn has_model_names(&self) -> bool {
         self.models != any_model()
     }
 

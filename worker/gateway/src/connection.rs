@@ -198,11 +198,11 @@ impl Connection {
             }
             Query::Get => {
                 let key = wire::key(&mut self.reader).await?;
-                self.tell_values(vec![key], waited).await?;
+                self.send_values(vec![key], waited).await?;
             }
             Query::MultiGet => {
                 let keys = wire::keys(&mut self.reader).await?;
-                self.tell_values(keys, waited).await?;
+                self.send_values(keys, waited).await?;
             }
             Query::Check => {
                 let keys = wire::keys(&mut self.reader).await?;
@@ -275,24 +275,24 @@ impl Connection {
             v1::store_answer::Kind::Value(value) => value,
             _ => Bytes::new(),
         };
-        self.tell(&[value]).await
+        self.write_values(&[value]).await
     }
 
-    async fn tell_values(
+    async fn send_values(
         &mut self,
         keys: Vec<Bytes>,
         waited: Option<WaitedFor>,
     ) -> Result<(), ConnectionEnd> {
         if let Some(kept) = waited.and_then(|waited| waited.values_of(&keys, Instant::now())) {
-            return self.tell(&kept).await;
+            return self.write_values(&kept).await;
         }
         let values = self.store.values(keys).await?;
         // A key without a value is empty, as in TCPStore.
         let values: Vec<_> = values.into_iter().map(Option::unwrap_or_default).collect();
-        self.tell(&values).await
+        self.write_values(&values).await
     }
 
-    async fn tell(&mut self, values: &[Bytes]) -> Result<(), ConnectionEnd> {
+    async fn write_values(&mut self, values: &[Bytes]) -> Result<(), ConnectionEnd> {
         let mut out = BytesMut::new();
         values.iter().for_each(|value| wire::put_sized(&mut out, value));
         self.writer.write_all(&out).await?;
@@ -329,7 +329,7 @@ impl Connection {
             let values = values.clone().filter(kept).unwrap_or_default();
             self.waited = Some(WaitedFor { keys, values, since });
         }
-        self.tell_waited(ended).await
+        self.send_wait_result(ended).await
     }
 
     /// One more participant has arrived; none passes before all have.
@@ -340,10 +340,10 @@ impl Connection {
         self.number(v1::store_op::Kind::Add(arrived)).await?;
         let all = v1::StoreAwaited { key, at_least: Some(size) };
         let ended = self.until_there(vec![all]).await?;
-        self.tell_waited(ended).await
+        self.send_wait_result(ended).await
     }
 
-    async fn tell_waited(&mut self, ended: Waited) -> Result<bool, ConnectionEnd> {
+    async fn send_wait_result(&mut self, ended: Waited) -> Result<bool, ConnectionEnd> {
         match ended {
             Waited::Ready(_) => self.writer.write_u8(STOP_WAITING).await?,
             Waited::Canceled => self.writer.write_u8(WAIT_CANCELED).await?,

@@ -118,7 +118,7 @@ impl Lent {
     }
 
     /// Records an answer to a request in this session: a session that the cluster no longer knows is not lent again.
-    pub fn heard<T>(&mut self, answer: &Result<T, ClientError>) {
+    pub fn record<T>(&mut self, answer: &Result<T, ClientError>) {
         let unknown = |error: &ClientError| {
             was_forgotten(error)
                 || matches!(error, ClientError::OutcomeUnknown { forgotten: true, .. })
@@ -132,7 +132,7 @@ impl Lent {
     {
         let pending = self.session.request();
         let answer = ask(pending.id()).await;
-        self.heard(&answer);
+        self.record(&answer);
         answer
     }
 }

@@ -44,7 +44,7 @@ impl Unanswered {
         while let Some((first, _)) = self.begun.front_mut()
             && let Some(answer) = first.try_answer()
         {
-            self.forget_first();
+            self.drop_first();
             taken(answer)?;
         }
         while !self.begun.is_empty()
@@ -64,7 +64,7 @@ impl Unanswered {
     pub(super) async fn first(&mut self) -> Result<(), ConnectionEnd> {
         let Some((first, _)) = self.begun.front_mut() else { return Ok(()) };
         let answer = first.answer().await;
-        self.forget_first();
+        self.drop_first();
         taken(answer)
     }
 
@@ -76,7 +76,7 @@ impl Unanswered {
         Ok(())
     }
 
-    fn forget_first(&mut self) {
+    fn drop_first(&mut self) {
         if let Some((_, bytes)) = self.begun.pop_front() {
             self.bytes -= bytes;
         }

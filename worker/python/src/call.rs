@@ -107,7 +107,7 @@ impl Call {
     }
 
     /// An answer's bytes as JSON, without the header about the cluster.
-    pub(crate) fn told(answer: &MessageDescriptor, bytes: Bytes) -> PyResult<String> {
+    pub(crate) fn json_of(answer: &MessageDescriptor, bytes: Bytes) -> PyResult<String> {
         let wrong = |what: String| PyValueError::new_err(format!("the answer: {what}"));
         let mut message = DynamicMessage::decode(answer.clone(), bytes)
             .map_err(|error| wrong(error.to_string()))?;

@@ -215,7 +215,7 @@ impl Cluster {
         let within = Duration::from_millis(timeout_ms);
         let what = format!("no answer to {method}; a change may yet take effect");
         let bytes = wait_or_raise(py, within, &what, asked)?.map_err(raised)?;
-        Call::told(&answer, bytes)
+        Call::json_of(&answer, bytes)
     }
 
     /// The cluster's ID; empty until a member has answered.

@@ -27,7 +27,7 @@ pyo3::create_exception!(
 
 /// The Python exception for a client error.
 pub(crate) fn raised(error: ClientError) -> PyErr {
-    told(&error)
+    exception_of(&error)
 }
 
 /// The Python exception for a trainer's error: `OSError` for a store error or a damaged checkpoint; `ConnectionError`,
@@ -35,7 +35,7 @@ pub(crate) fn raised(error: ClientError) -> PyErr {
 pub(crate) fn raised_training(error: &TrainError) -> PyErr {
     match error {
         _ if error.has_to_recover() => HasToRecover::new_err(error.to_string()),
-        TrainError::Cluster(error) => told(error),
+        TrainError::Cluster(error) => exception_of(error),
         TrainError::Store(error) if error.retryable() => {
             PyConnectionError::new_err(error.to_string())
         }
@@ -43,7 +43,7 @@ pub(crate) fn raised_training(error: &TrainError) -> PyErr {
     }
 }
 
-fn told(error: &ClientError) -> PyErr {
+fn exception_of(error: &ClientError) -> PyErr {
     let text = error.to_string();
     match error {
         ClientError::Connect(_) | ClientError::NoLeader { .. } => PyConnectionError::new_err(text),

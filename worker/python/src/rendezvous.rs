@@ -253,12 +253,12 @@ impl Shared {
     async fn keep_alive(self: Arc<Self>, ticket: u64, keep_alive_ms: u64) {
         let attempts = u64::from(self.participant.keep_alive_attempts.max(1));
         let (client, job) = (self.client.clone(), self.job.clone());
-        let heard = move |answer| self.heard(ticket, answer);
+        let heard = move |answer| self.record_answer(ticket, answer);
         participant::keep_alive(client, job, ticket, keep_alive_ms / attempts, heard).await;
     }
 
     /// Whether to keep the participant of that ticket alive.
-    fn heard(&self, ticket: u64, answer: v1::KeepAliveAnswer) -> bool {
+    fn record_answer(&self, ticket: u64, answer: v1::KeepAliveAnswer) -> bool {
         let mut seen = self.seen.lock();
         if seen.ticket != ticket {
             return false;

@@ -60,7 +60,7 @@ impl Xids {
         let spawned = std::thread::Builder::new().name("gpu-errors".into()).spawn(move || {
             let told = |xid: Xid| match weak.upgrade() {
                 Some(xids) => {
-                    xids.told(xid);
+                    xids.record(xid);
                     true
                 }
                 None => false,
@@ -75,7 +75,7 @@ impl Xids {
         xids
     }
 
-    fn told(&self, xid: Xid) {
+    fn record(&self, xid: Xid) {
         tracing::warn!(device = xid.device, xid = xid.code, "the driver reports an error of a GPU");
         metrics::counter!("rollout_worker_gpu_errors_total").increment(1);
         let mut seen = self.0.lock();
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(xids.since(1, &[1]), None);
         assert_eq!(xids.since(2, &[]), None);
         for _ in 0..2 * SEEN_MAX {
-            xids.told(first);
+            xids.record(first);
         }
         assert_eq!(xids.since(0, &[2]), None, "only the last are remembered");
         assert_eq!(xids.since(0, &[1]), Some(first));

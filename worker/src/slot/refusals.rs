@@ -17,7 +17,7 @@ pub(super) struct Refusals(BTreeMap<u32, (Instant, u64)>);
 
 impl Refusals {
     /// Whether a row of this attempt should report a refusal now; if so, records the report.
-    pub(super) fn tell(&mut self, run: u32, attempt: u64, now: Instant) -> bool {
+    pub(super) fn should_report(&mut self, run: u32, attempt: u64, now: Instant) -> bool {
         let news = self.0.get(&run).is_none_or(|(at, by)| now >= *at + AGAIN && attempt > *by);
         if news {
             self.0.insert(run, (now, attempt));
@@ -39,20 +39,20 @@ mod tests {
     fn a_refusal_is_reported_once_and_again_only_by_a_later_attempt() {
         let (mut refusals, start) = (Refusals::default(), Instant::now());
         let at = |periods: u32| start + AGAIN * periods;
-        assert!(refusals.tell(1, 7, start));
-        assert!(!refusals.tell(1, 9, start), "not so soon");
+        assert!(refusals.should_report(1, 7, start));
+        assert!(!refusals.should_report(1, 9, start), "not so soon");
         for period in 1..100 {
             assert!(
-                !refusals.tell(1, 7, at(period)),
+                !refusals.should_report(1, 7, at(period)),
                 "the run is paused, and this attempt's rows wait"
             );
-            assert!(!refusals.tell(1, 5, at(period)));
+            assert!(!refusals.should_report(1, 5, at(period)));
         }
-        assert!(refusals.tell(2, 5, at(1)), "another run");
+        assert!(refusals.should_report(2, 5, at(1)), "another run");
         // The run was resumed and got new grants, and the store still refuses.
-        assert!(refusals.tell(1, 9, at(100)));
-        assert!(!refusals.tell(1, 9, at(101)));
+        assert!(refusals.should_report(1, 9, at(100)));
+        assert!(!refusals.should_report(1, 9, at(101)));
         refusals.over(1);
-        assert!(refusals.tell(1, 9, at(101)), "it was well meanwhile");
+        assert!(refusals.should_report(1, 9, at(101)), "it was well meanwhile");
     }
 }

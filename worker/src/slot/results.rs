@@ -204,7 +204,7 @@ impl Slot {
         let run = part.id.run;
         let latest = part.rows.iter().map(|row| (row.attempt, row.row)).max();
         if let Some((attempt, row)) = latest
-            && self.refusals.tell(run, attempt, Instant::now())
+            && self.refusals.should_report(run, attempt, Instant::now())
         {
             tracing::error!(run, rows = part.rows.len(), reason, "the store refuses a part");
             part.retain(|kept| (kept.attempt, kept.row) != (attempt, row));
@@ -213,7 +213,7 @@ impl Slot {
                 rollout_proto::ErrorCode::StoreRefused.code(),
                 reason,
             );
-            self.tell_failure(&[((run, attempt), row)].into_iter().collect(), &failure);
+            self.report_failure(&[((run, attempt), row)].into_iter().collect(), &failure);
             self.combiner.shrunk(&part);
             // If it is the cluster's store, the next registration detects that, and this worker takes no more rows.
             self.eligibility.notify_one();
@@ -232,11 +232,11 @@ impl Slot {
     pub(super) fn fail(&mut self, lease: Lease, rows: Vec<u64>, failure: &EngineFailure) {
         let held: LeasedRows = rows.into_iter().map(|row| (lease, row)).collect();
         self.end_all(&held);
-        self.tell_failure(&held, failure);
+        self.report_failure(&held, failure);
     }
 
     /// Reports rows of one lease, which have ended in any slot, as failed.
-    fn tell_failure(&mut self, held: &LeasedRows, failure: &EngineFailure) {
+    fn report_failure(&mut self, held: &LeasedRows, failure: &EngineFailure) {
         let Some(lease) = held.leases().first().copied() else { return };
         metrics::counter!("rollout_worker_rows_total", "outcome" => "failed")
             .increment(held.len() as u64);

@@ -102,8 +102,8 @@ impl Supervisor {
                     let rows = Vec::new();
                     let (evidence, last_words) = (DeathEvidence::default(), String::new());
                     let unwanted = 0;
-                    self.tell(Death { evidence, last_words, message, rows, unwanted, down: true })
-                        .await;
+                    let death = Death { evidence, last_words, message, rows, unwanted, down: true };
+                    self.report_death(death).await;
                     false
                 }
             };
@@ -127,7 +127,7 @@ impl Supervisor {
             return None;
         }
         let (stuck, last_words) = (end.stuck, life.last_words.text().await);
-        self.tell(self.death(&life, end, last_words)).await;
+        self.report_death(self.death(&life, end, last_words)).await;
         if stuck {
             // Until then its devices and their memory are in use.
             tokio::select! {
@@ -161,7 +161,7 @@ impl Supervisor {
         Death { evidence, last_words, message, rows, unwanted, down: !life.ready || stuck }
     }
 
-    async fn tell(&self, death: Death) {
+    async fn report_death(&self, death: Death) {
         let (slot, rows) = (self.config.program.slot, death.rows.len());
         tracing::warn!(slot, rows, down = death.down, "{}", death.message);
         if death.down {

@@ -118,7 +118,7 @@ impl Trainer {
             Some(asked) if unsettled => asked.doubt = doubt,
             asked => {
                 if let Some(mut asked) = asked.take() {
-                    asked.session.heard(&answer);
+                    asked.session.record(&answer);
                 }
             }
         }
