@@ -163,7 +163,7 @@ fn measured(args: &Args) -> Result<Matrix> {
     let over = || budget.is_some_and(|budget| begun.elapsed() >= budget);
     // The clean build comes last, so that a bug that no run finds is reported early.
     for bug in bugs.iter().map(String::as_str).chain([CLEAN]).filter(|bug| args.wants(bug)) {
-        if matrix.knows(bug) {
+        if matrix.is_decided(bug) {
             continue;
         }
         let bin = if bug == CLEAN { &clean } else { &with_bugs };

@@ -338,7 +338,7 @@ impl Fleet {
         let data = self.data_dir(at);
         if data.exists() {
             std::fs::remove_dir_all(data)?;
-            self.preload.forget(&self.places[at].name)?;
+            self.preload.clear_journal(&self.places[at].name)?;
         }
         Ok(())
     }

@@ -120,7 +120,7 @@ impl Nemesis {
                 tokio::time::sleep(hold.min(until.saturating_duration_since(Instant::now()))).await;
                 continue;
             }
-            self.tell_deaths(recorder);
+            self.record_deaths(recorder);
             let mut undo = Vec::new();
             for kind in self.draw() {
                 let wait = if undo.is_empty() { LEADER_WAIT } else { OTHER_WAIT };
@@ -305,7 +305,7 @@ impl Nemesis {
 
     /// Starts members that exited by themselves, and records them.
     fn revive(&mut self, recorder: &Recorder) -> Result<()> {
-        self.tell_deaths(recorder);
+        self.record_deaths(recorder);
         for at in (0..MEMBERS).filter(|at| !self.fleet.runs(*at)).collect::<Vec<_>>() {
             self.fleet.start_member(at)?;
         }
@@ -313,13 +313,13 @@ impl Nemesis {
     }
 
     /// Records members that exited by themselves, each once.
-    pub fn tell_deaths(&mut self, recorder: &Recorder) {
+    pub fn record_deaths(&mut self, recorder: &Recorder) {
         for death in self.fleet.deaths() {
-            self.tell(&death, recorder);
+            self.record_death(&death, recorder);
         }
     }
 
-    fn tell(&self, death: &Death, recorder: &Recorder) {
+    fn record_death(&self, death: &Death, recorder: &Recorder) {
         let member = self.fleet.places[death.at].name.clone();
         let panicked = death.panicked;
         let status = match death.port_taken {

@@ -104,7 +104,7 @@ impl Preload {
     ///
     /// # Errors
     /// When the journal cannot be removed.
-    pub fn forget(&self, name: &str) -> Result<()> {
+    pub fn clear_journal(&self, name: &str) -> Result<()> {
         Ok(std::fs::remove_file(self.journal(name))?)
     }
 
@@ -122,9 +122,9 @@ impl Preload {
     /// # Errors
     /// When it was never given a clock.
     pub fn clock_ahead_s(&self, name: &str) -> Result<i64> {
-        let told_s = self.gear(name)?.clock.told_ns() / 1_000_000_000;
+        let read_s = self.gear(name)?.clock.read_ns() / 1_000_000_000;
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-        Ok(told_s - i64::try_from(now.as_secs())?)
+        Ok(read_s - i64::try_from(now.as_secs())?)
     }
 
     /// The disk with the data of the process of this name.

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 /// The most states of one object to follow at once, counting each way to a state.
 const STATES_MAX: usize = 20_000;
 /// The most violations to report; one is enough for the verdict.
-const TOLD_MAX: usize = 10;
+const SHOWN_MAX: usize = 10;
 
 /// The result of a replay.
 #[derive(Debug, Default)]
@@ -74,13 +74,13 @@ impl<O> Default for Object<'_, O> {
 pub fn out_of_order(operations: &[Operation]) -> (Vec<String>, u64) {
     let mut broken = order::broken(operations, &order::floors(operations));
     broken.extend(order::used_twice(operations));
-    (told_of(broken, "places that are out of order"), order::positioned(operations))
+    (shortened(broken, "places that are out of order"), order::positioned(operations))
 }
 
 /// The first findings, and the number of the rest.
-fn told_of(mut found: Vec<String>, of: &str) -> Vec<String> {
-    let more = found.len().saturating_sub(TOLD_MAX);
-    found.truncate(TOLD_MAX);
+fn shortened(mut found: Vec<String>, of: &str) -> Vec<String> {
+    let more = found.len().saturating_sub(SHOWN_MAX);
+    found.truncate(SHOWN_MAX);
     if more > 0 {
         found.push(format!("and {more} more {of}"));
     }
@@ -112,7 +112,7 @@ pub fn replay<M: Model>(model: &M, operations: &[Operation]) -> Result<Replayed,
             }
         }
     }
-    found.violations = told_of(found.violations, "answers that the log does not explain");
+    found.violations = shortened(found.violations, "answers that the log does not explain");
     Ok(found)
 }
 

@@ -62,15 +62,15 @@ pub struct RecheckArgs {
 
 /// Runs, and prints the verdict.
 pub fn run(args: &Args) -> ExitCode {
-    told(tormented(args))
+    exit_code(tormented(args))
 }
 
 /// Judges again, and prints the verdict.
 pub fn recheck(args: &RecheckArgs) -> ExitCode {
-    told(verdict(&args.dir))
+    exit_code(verdict(&args.dir))
 }
 
-fn told(judged: Result<Judged>) -> ExitCode {
+fn exit_code(judged: Result<Judged>) -> ExitCode {
     match judged {
         Ok(judged) => ExitCode::from(judged.verdict.status()),
         Err(error) => {
@@ -142,8 +142,8 @@ async fn record(args: &Args, dir: &Path) -> Result<()> {
     println!("{:>6.1} s  everything is healed", recorder.now_ns() as f64 / 1e9);
     running.finish(RECOVERY).await?;
     let digests = observe::digests(&nemesis.fleet, &recorder, DIGESTS).await;
-    nemesis.tell_deaths(&recorder);
-    tell_panics(dir, &recorder)?;
+    nemesis.record_deaths(&recorder);
+    record_panics(dir, &recorder)?;
     recorder.finish()?;
     // Members without a digest are a doubt; the verdict notices the missing records.
     digests.or_else(|error| {
@@ -154,7 +154,7 @@ async fn record(args: &Args, dir: &Path) -> Result<()> {
 
 /// Records every log with a panic: its process may have been killed and restarted before the suite checked how it
 /// ended.
-fn tell_panics(dir: &Path, recorder: &Recorder) -> Result<()> {
+fn record_panics(dir: &Path, recorder: &Recorder) -> Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "log")
@@ -224,7 +224,7 @@ mod tests {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
         let recorder = Recorder::create(dir.path()).unwrap();
-        tell_panics(dir.path(), &recorder).unwrap();
+        record_panics(dir.path(), &recorder).unwrap();
         recorder.finish().unwrap();
         let events = std::fs::read(dir.path().join(EVENTS)).unwrap();
         let mut told: Vec<String> = Vec::new();

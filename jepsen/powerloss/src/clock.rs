@@ -19,7 +19,7 @@ pub const CLOCK_ENV: &str = "ROLLOUT_PRELOAD_CLOCK";
 #[repr(C)]
 pub struct Clock {
     ahead_ns: AtomicI64,
-    told_ns: AtomicI64,
+    read_ns: AtomicI64,
 }
 
 // SAFETY: atomic integers alone.
@@ -52,12 +52,12 @@ impl Clock {
     }
 
     /// Records the time that the process read, in nanoseconds since 1970.
-    pub fn tell(&self, now_ns: i64) {
-        self.told_ns.store(now_ns.to_le(), Ordering::Relaxed);
+    pub fn record_read(&self, now_ns: i64) {
+        self.read_ns.store(now_ns.to_le(), Ordering::Relaxed);
     }
 
     /// The time that a process read last, in nanoseconds since 1970; 0 before the first read.
-    pub fn told_ns(&self) -> i64 {
-        i64::from_le(self.told_ns.load(Ordering::Relaxed))
+    pub fn read_ns(&self) -> i64 {
+        i64::from_le(self.read_ns.load(Ordering::Relaxed))
     }
 }

@@ -46,10 +46,10 @@ fn offset() -> i64 {
 }
 
 /// The time that the process reads instead of the kernel's.
-fn told(at: timespec) -> timespec {
+fn process_time(at: timespec) -> timespec {
     let Some(clock) = CLOCK.get() else { return at };
     let at = shifted(at, clock.ahead_ns());
-    clock.tell(at.tv_sec * NANOS + at.tv_nsec);
+    clock.record_read(at.tv_sec * NANOS + at.tv_nsec);
     at
 }
 
@@ -69,7 +69,7 @@ fn clock(id: clockid_t, at: *mut timespec) -> c_int {
 fn wall() -> timespec {
     let mut at = timespec { tv_sec: 0, tv_nsec: 0 };
     clock(libc::CLOCK_REALTIME, &raw mut at);
-    told(at)
+    process_time(at)
 }
 
 #[unsafe(no_mangle)]
@@ -78,7 +78,7 @@ extern "C" fn clock_gettime(id: clockid_t, at: *mut timespec) -> c_int {
     let of_wall = matches!(id, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE);
     if result == 0 && of_wall {
         // SAFETY: the call has just written to it.
-        unsafe { *at = told(*at) };
+        unsafe { *at = process_time(*at) };
     }
     result
 }

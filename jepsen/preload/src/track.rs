@@ -238,7 +238,7 @@ fn inside_removed(tracker: &Tracker, removed: &DirOp) -> Vec<&'static DirOp> {
 
 /// A directory was removed. Its inode may be reused at once by another directory, whose fsync would seem to cover
 /// what was pending in this one. From now on the number of the removal identifies both.
-fn forget_inode(tracker: &Tracker, removed: &DirOp) {
+fn drop_inode(tracker: &Tracker, removed: &DirOp) {
     let (dir, number) = (removed_id(removed), removed.sequence.load(Ordering::Acquire));
     for op in live_ops(tracker).filter(|op| dir_id(op) == dir) {
         op.dir_dev.store(u64::MAX, Ordering::Release);
@@ -343,7 +343,7 @@ impl Pending {
             return release(tracker, self.op);
         }
         if self.op.kind.load(Ordering::Acquire) == Kind::RemoveDir as u32 {
-            forget_inode(tracker, self.op);
+            drop_inode(tracker, self.op);
         }
         self.op.after.store(DIR_SYNCS.load(Ordering::Acquire), Ordering::Release);
         self.op.state.store(OpState::Pending as u32, Ordering::Release);

@@ -215,7 +215,7 @@ impl Matrix {
     }
 
     /// Whether the bug needs no more runs: it was run to the end and every run could be made, or one found it.
-    pub(super) fn knows(&self, bug: &str) -> bool {
+    pub(super) fn is_decided(&self, bug: &str) -> bool {
         let known = |row: &Row| !row.cut && (row.broken == 0 || row.found.is_some());
         self.rows.iter().any(|row| row.bug == bug && known(row))
     }

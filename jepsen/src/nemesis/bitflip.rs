@@ -113,14 +113,14 @@ impl Nemesis {
         let refused = died.as_ref().is_some_and(|death| death.status.code() == Some(1))
             && watch.life(member) != Some(life);
         if let Some(death) = died {
-            self.tell(&death, recorder);
+            self.record_death(&death, recorder);
         }
         self.fleet.kill(member);
         if refused {
             let data = self.fleet.data_dir(member);
             std::fs::remove_dir_all(&data)?;
             std::fs::rename(&flip.copy, &data)?;
-            self.fleet.preload.forget(&self.fleet.places[member].name)?;
+            self.fleet.preload.clear_journal(&self.fleet.places[member].name)?;
             return self.fleet.start_member(member);
         }
         // A file that the member has replaced meanwhile does not contain the flipped bit.

@@ -30,7 +30,7 @@ impl Nemesis {
             }
             let ended = self.fleet.process(at)?.terminate(END_LIMIT).await?;
             if let Some(death) = self.fleet.died(at).filter(|death| !death.status.success()) {
-                self.tell(&death, recorder);
+                self.record_death(&death, recorder);
             }
             proven &= ended.is_some_and(|status| status.success());
             self.fleet.kill(at);

@@ -154,7 +154,7 @@ impl<'a> Story<'a> {
                         "shard {shard} was given to {who} from sample {from}, and {now:?} of it is in"
                     ));
                 }
-                now = self.known(shard, *token, claim);
+                now = self.certain_reads(shard, *token, claim);
                 before = Some((*token, claim));
             }
         }
@@ -168,7 +168,7 @@ impl<'a> Story<'a> {
     }
 
     /// How much of a shard is certainly in after a claim.
-    fn known(&self, shard: &str, token: i64, claim: &Claim<'_>) -> BTreeSet<i64> {
+    fn certain_reads(&self, shard: &str, token: i64, claim: &Claim<'_>) -> BTreeSet<i64> {
         let end = self.ends.get(&token);
         if let Some(end) = end.filter(|end| end.answered) {
             return BTreeSet::from([end.read]);

@@ -109,7 +109,7 @@ pub(super) fn judged(operations: &[Operation]) -> Lineages {
     for operation in operations {
         story.read(operation);
     }
-    story.heard_late(operations);
+    story.check_late_requests(operations);
     story.shards();
     story.checkpoints();
     story.epochs();
@@ -207,7 +207,7 @@ impl<'a> Story<'a> {
     }
 
     /// No trainer is accepted in a lineage after the next lineage is known.
-    fn heard_late(&mut self, operations: &'a [Operation]) {
+    fn check_late_requests(&mut self, operations: &'a [Operation]) {
         for operation in operations {
             if !matches!(&*operation.f, "claim" | "finish" | "release" | "report" | "over") {
                 continue;

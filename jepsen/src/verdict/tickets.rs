@@ -141,7 +141,7 @@ impl<'a> Story<'a> {
                 "left" => !left,
                 "replaced" => !again,
                 // Count from a while after it came: a proof needs that much time.
-                _ => !left && !again && self.heard(ticket, *answered_at, at),
+                _ => !left && !again && self.was_kept_alive(ticket, *answered_at, at),
             };
             if unreasonable {
                 found
@@ -152,7 +152,7 @@ impl<'a> Story<'a> {
     }
 
     /// Whether it was heard all the time since it came, except for the beginning.
-    fn heard(&self, ticket: Ticket<'a>, came_at: u64, until: u64) -> bool {
+    fn was_kept_alive(&self, ticket: Ticket<'a>, came_at: u64, until: u64) -> bool {
         let from = came_at.saturating_add(super::silences::SETTLED_NS);
         from < until && self.signs.throughout(&ticket, from, until, PATIENCE_NS)
     }

@@ -127,15 +127,15 @@ impl Worker {
             }
             match self.stream().await {
                 StreamEnd::Left => {}
-                StreamEnd::Forgotten => self.forget("the session is gone"),
+                StreamEnd::Forgotten => self.drop_session("the session is gone"),
             }
         }
-        self.forget("the run ended");
+        self.drop_session("the run ended");
         Ok(())
     }
 
     /// The session is another one: what was in flight may have been applied.
-    fn forget(&mut self, why: &str) {
+    fn drop_session(&mut self, why: &str) {
         if let Some(sent) = self.sent.take() {
             sent.ops.iter().for_each(|(_, op)| self.shared.recorder.info(op, why.to_owned()));
         }
@@ -185,13 +185,13 @@ impl Worker {
             Ok(answer) => answer,
             Err(error) => {
                 if error.code() == Some(ErrorCode::SessionUnknown) {
-                    self.forget("the session is gone");
+                    self.drop_session("the session is gone");
                 }
                 return false;
             }
         };
         if self.session != 0 && !answer.resumed {
-            self.forget("the session was not resumed");
+            self.drop_session("the session was not resumed");
         }
         self.session = answer.session;
         self.cluster_id = answer.header.map(|header| header.cluster_id).unwrap_or_default();

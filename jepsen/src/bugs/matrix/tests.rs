@@ -23,14 +23,14 @@ fn what_is_unknown_or_cut_short_is_no_find_and_what_an_earlier_call_found_stays(
     let mut cut = row("a");
     (cut.cut, cut.unknown) = (true, 1);
     matrix.add(cut).expect("a row");
-    assert!(!matrix.knows("a"), "it has to be run again");
+    assert!(!matrix.is_decided("a"), "it has to be run again");
     assert_eq!(matrix.status(|_| true), 2);
     let alarms = vec!["2 different states at log index 7".to_owned()];
     let found = Some(Detection { seed: 1, workload: "item".into(), alarms });
     matrix.add(Row { found, ..row("a") }).expect("a row");
     assert_eq!(matrix.status(|_| true), 0);
     let again = open(dir.path());
-    assert!(again.knows("a"));
+    assert!(again.is_decided("a"));
     assert!(again.table().contains("digests"), "{}", again.table());
     matrix.add(Row { unknown: 1, ..row(super::super::CLEAN) }).expect("a row");
     assert_eq!(matrix.status(|_| true), 2, "a run that is no pass clears nobody");
@@ -61,18 +61,18 @@ fn what_was_measured_of_other_programs_or_under_another_plan_is_measured_again()
         let mut other = conditions();
         change(&mut other);
         let (matrix, forgotten) = Matrix::open(dir.path(), |_| other.clone()).expect("a matrix");
-        assert!(!matrix.knows("a") && forgotten == 2, "{other:?}");
+        assert!(!matrix.is_decided("a") && forgotten == 2, "{other:?}");
     }
     let clean_alone = |bug: &str| match bug {
         super::super::CLEAN => conditions(),
         _ => Conditions { member: "cc".into(), ..conditions() },
     };
     let (matrix, forgotten) = Matrix::open(dir.path(), clean_alone).expect("a matrix");
-    assert!(forgotten == 1 && matrix.knows(super::super::CLEAN) && !matrix.knows("a"));
+    assert!(forgotten == 1 && matrix.is_decided(super::super::CLEAN) && !matrix.is_decided("a"));
     // A row of an older format does not have its conditions.
     let old = r#"{"bug":"a","found":null,"runs":1,"broken":0,"unknown":0,"secs":1,"cut":false}"#;
     std::fs::write(dir.path().join(ROWS), old).expect("a file");
-    assert!(!open(dir.path()).knows("a"));
+    assert!(!open(dir.path()).is_decided("a"));
 }
 
 #[test]
@@ -104,13 +104,13 @@ fn what_has_runs_that_could_not_be_made_and_found_nothing_is_measured_again() {
     let clean = super::super::CLEAN;
     for bug in ["missed", clean] {
         matrix.add(Row { broken: 1, runs: 40, ..row(bug) }).expect("a row");
-        assert!(!open(dir.path()).knows(bug), "{bug}");
+        assert!(!open(dir.path()).is_decided(bug), "{bug}");
         assert_eq!(matrix.status(|one| one == bug), 2, "{bug}");
         matrix.add(Row { runs: 40, unknown: 1, ..row(bug) }).expect("a row");
-        assert!(open(dir.path()).knows(bug), "{bug}: it was measured");
+        assert!(open(dir.path()).is_decided(bug), "{bug}: it was measured");
     }
     matrix.add(Row { broken: 1, found, ..row("found") }).expect("a row");
-    assert!(open(dir.path()).knows("found"), "one run is enough");
+    assert!(open(dir.path()).is_decided("found"), "one run is enough");
 }
 
 #[test]
