@@ -217,7 +217,7 @@ fn run_restore(args: &RestoreArgs) -> Result<(), OfflineRefusal> {
         members,
         token: args.token.clone(),
     };
-    let restored = restore(&args.file, &plan, &mut teller("restoring"))?;
+    let restored = restore(&args.file, &plan, &mut progress_printer("restoring"))?;
     let mut names: Vec<String> = plan.members.iter().map(|member| member.name.clone()).collect();
     names.sort_unstable();
     let text = format!(
@@ -280,7 +280,7 @@ fn warning(dir: &std::path::Path, name: &str) -> String {
 }
 
 /// Prints progress to stderr from time to time, if that is a terminal.
-fn teller(what: &'static str) -> impl FnMut(u64) {
+fn progress_printer(what: &'static str) -> impl FnMut(u64) {
     let (mut told, mut looked) = (Instant::now(), 0);
     let terminal = std::io::stderr().is_terminal();
     move |bytes| {

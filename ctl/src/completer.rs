@@ -197,7 +197,7 @@ mod tests {
         },
     }
 
-    fn said(line: &str) -> ConnectArgs {
+    fn parsed(line: &str) -> ConnectArgs {
         connection(Tree::command(), line.split(' ').map(OsString::from))
     }
 
@@ -220,11 +220,11 @@ mod tests {
             "ctl --context prod -n team run ni --nobody-knows-this",
             "ctl -n other --context prod run -n team",
         ] {
-            let said = said(line);
+            let said = parsed(line);
             assert_eq!(said.context.as_deref(), Some(Path::new("prod")), "{line}");
             assert_eq!(said.namespace.as_deref(), Some("team"), "{line}");
         }
-        assert_eq!(said("ctl run --help").context, None);
+        assert_eq!(parsed("ctl run --help").context, None);
     }
 
     #[test]

@@ -58,7 +58,7 @@ mod tests {
 
     /// Checks a sequence of seconds: the time, the committed index, the applied index, and for how long an entry is
     /// lacking then.
-    fn says(told: impl IntoIterator<Item = (u64, u64, u64, u64)>) {
+    fn check(told: impl IntoIterator<Item = (u64, u64, u64, u64)>) {
         let (progress, begun) = (Progress::new(Duration::from_secs(16)), Instant::now());
         for (second, committed, applied, lag) in told {
             let at = begun + Duration::from_secs(second);
@@ -70,18 +70,18 @@ mod tests {
 
     #[test]
     fn an_entry_is_lacking_from_when_it_is_known_to_be_committed_until_it_is_applied() {
-        says([(0, 5, 5, 0), (90, 5, 5, 0), (100, 7, 5, 0), (110, 9, 6, 10)]);
-        says([(100, 7, 5, 0), (110, 9, 6, 10), (111, 9, 7, 1), (112, 9, 9, 0), (200, 9, 9, 0)]);
+        check([(0, 5, 5, 0), (90, 5, 5, 0), (100, 7, 5, 0), (110, 9, 6, 10)]);
+        check([(100, 7, 5, 0), (110, 9, 6, 10), (111, 9, 7, 1), (112, 9, 9, 0), (200, 9, 9, 0)]);
     }
 
     #[test]
     fn a_member_that_keeps_up_lacks_the_newest_entries_alone() {
-        says((1..300).map(|second| (second, 100 * second, 100 * second, 0)));
-        says((1..300).map(|second| (second, 100 * second, 100 * (second - 1), 0)));
+        check((1..300).map(|second| (second, 100 * second, 100 * second, 0)));
+        check((1..300).map(|second| (second, 100 * second, 100 * (second - 1), 0)));
     }
 
     #[test]
     fn what_is_remembered_is_bounded_while_nothing_is_applied() {
-        says((0..300).map(|second| (second, 10 + second, 9, second)));
+        check((0..300).map(|second| (second, 10 + second, 9, second)));
     }
 }

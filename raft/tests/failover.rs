@@ -55,7 +55,7 @@ async fn serve(dir: &Path, name: &str, ports: &str) {
     let incoming = ServerTls::load(&security).expect("certificates").incoming(listener);
     let server = tonic::transport::Server::builder().add_service(node.peer_service());
     node.runtime().spawn(server.serve_with_incoming(incoming));
-    say(&format!("up {name}"));
+    print(&format!("up {name}"));
     let forming = node.clone();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -65,9 +65,9 @@ async fn serve(dir: &Path, name: &str, ports: &str) {
                     formed.expect("a cluster");
                 }
                 "pause" => PAUSED.store(true, Ordering::Relaxed),
-                "state" => say(&state(&forming)),
+                "state" => print(&state(&forming)),
                 other => match other.strip_prefix("has ") {
-                    Some(list) => say(&format!("lacks {}", lacking(&forming, list))),
+                    Some(list) => print(&format!("lacks {}", lacking(&forming, list))),
                     None => panic!("{other}"),
                 },
             }
@@ -113,7 +113,7 @@ async fn lead(node: &Node) {
     if node.propose(epoch, open_epoch(epoch)).await.is_err() {
         return;
     }
-    say(&format!("leads {epoch}"));
+    print(&format!("leads {epoch}"));
     for count in 0.. {
         while PAUSED.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -121,7 +121,7 @@ async fn lead(node: &Node) {
         let command = open_clients(epoch, &[format!("{epoch}-{count}")]);
         match node.propose(epoch, command).await {
             Ok((index, replies)) => match sessions(&replies)[..] {
-                [session] => say(&format!("done {index} {}", session.0)),
+                [session] => print(&format!("done {index} {}", session.0)),
                 _ => return,
             },
             // Out of touch for a moment, and leading still.
@@ -133,7 +133,7 @@ async fn lead(node: &Node) {
     }
 }
 
-fn say(line: &str) {
+fn print(line: &str) {
     let mut out = std::io::stdout().lock();
     // A parent that is gone hears nothing; the child ends with its stdin.
     drop(writeln!(out, "{line}").and_then(|()| out.flush()));
@@ -235,7 +235,7 @@ impl Processes {
         }
     }
 
-    fn tell(&mut self, what: &str) {
+    fn send(&mut self, what: &str) {
         for process in self.running.iter_mut().flatten() {
             writeln!(process.stdin, "{what}").expect("it reads");
         }
@@ -243,10 +243,10 @@ impl Processes {
 
     /// Stops the writing and waits until all members have the same state, with all that was acknowledged in it.
     fn agree(&mut self) {
-        self.tell("pause");
+        self.send("pause");
         let start = Instant::now();
         loop {
-            self.tell("state");
+            self.send("state");
             let mut states = vec![String::new(); 3];
             while states.iter().any(String::is_empty) {
                 if let ProcessReport::State(at, state) = self.next() {
@@ -265,7 +265,7 @@ impl Processes {
         let remembered = self.sessions.len().saturating_sub(CLIENTS_MAX / 2);
         let list: Vec<String> = self.sessions[remembered..].iter().map(u64::to_string).collect();
         assert!(!list.is_empty(), "nothing was acknowledged");
-        self.tell(&format!("has {}", list.join(",")));
+        self.send(&format!("has {}", list.join(",")));
         let mut answers = HashSet::new();
         while answers.len() < 3 {
             if let ProcessReport::Lacks(at, lacking) = self.next() {

@@ -83,7 +83,7 @@ impl PlayedWorker {
         Ok(())
     }
 
-    async fn say(&self, kind: Up) -> Result<()> {
+    async fn send_message(&self, kind: Up) -> Result<()> {
         let (session, coord_epoch) = (self.session, self.epoch);
         let message = v1::WorkerMessage { session, coord_epoch, kind: Some(kind), instance: 1 };
         self.out.send(message).await.context("the stream has ended")
@@ -96,7 +96,7 @@ impl PlayedWorker {
     pub async fn beat(&mut self) -> Result<u64> {
         self.beats += 1;
         let seq = self.beats;
-        self.say(Up::Heartbeat(v1::Heartbeat { seq, ..self.heartbeat.clone() })).await?;
+        self.send_message(Up::Heartbeat(v1::Heartbeat { seq, ..self.heartbeat.clone() })).await?;
         Ok(seq)
     }
 
@@ -133,7 +133,7 @@ impl PlayedWorker {
     pub async fn send(&mut self, exchange: v1::Exchange) -> Result<u64> {
         self.seq += 1;
         let seq = self.seq;
-        self.say(Up::Exchange(v1::Exchange { seq, ..exchange })).await?;
+        self.send_message(Up::Exchange(v1::Exchange { seq, ..exchange })).await?;
         Ok(seq)
     }
 

@@ -51,11 +51,11 @@ mod tests {
     use tower::{Layer, Service};
 
     /// The position in the answer of a handler that does this.
-    async fn said(handle: fn() -> http::Response<()>) -> Option<AnswerPosition> {
-        said_by(PositionLayer::InAnswers, handle).await
+    async fn position_of(handle: fn() -> http::Response<()>) -> Option<AnswerPosition> {
+        position_from(PositionLayer::InAnswers, handle).await
     }
 
-    async fn said_by(
+    async fn position_from(
         layer: PositionLayer,
         handle: fn() -> http::Response<()>,
     ) -> Option<AnswerPosition> {
@@ -83,12 +83,12 @@ mod tests {
 
     #[tokio::test]
     async fn the_answer_of_an_operation_has_its_position_and_so_has_its_refusal() {
-        let applied = said(|| {
+        let applied = position_of(|| {
             applied(3, AT);
             ok()
         });
         assert_eq!(applied.await, Some(APPLIED));
-        let refused = said(|| {
+        let refused = position_of(|| {
             log_position::applied(3, AT);
             Status::from(RpcError::new(ErrorCode::RunSpecConflict, "another spec")).into_http()
         });
@@ -97,13 +97,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_read_has_the_index_of_its_last_look_and_does_not_overwrite_an_operation() {
-        let read = said(|| {
+        let read = position_of(|| {
             as_of(&ledger(4));
             as_of(&ledger(6));
             ok()
         });
         assert_eq!(read.await, Some(AnswerPosition { coord_epoch: 0, index: 6, position: None }));
-        let read_before_and_after = said(|| {
+        let read_before_and_after = position_of(|| {
             as_of(&ledger(4));
             applied(3, AT);
             as_of(&ledger(20));
@@ -114,7 +114,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_position_for_the_audit_log_is_noted_and_not_sent() {
-        let kept = said_by(PositionLayer::InAuditOnly, || {
+        let kept = position_from(PositionLayer::InAuditOnly, || {
             applied(3, AT);
             assert_eq!(index_of_operation(), Some(AT.index));
             ok()
@@ -124,14 +124,14 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_without_a_certain_position_has_none() {
-        assert_eq!(said(ok).await, None);
-        let several = said(|| {
+        assert_eq!(position_of(ok).await, None);
+        let several = position_of(|| {
             as_of(&ledger(4));
             of_several_looks();
             ok()
         });
         assert_eq!(several.await, None);
-        let done = said(|| {
+        let done = position_of(|| {
             as_of(&ledger(4));
             applied(3, AT);
             of_several_looks();

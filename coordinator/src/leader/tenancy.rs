@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    async fn say(alone: &Alone, slot: SlotRef, message: v1::Exchange) -> v1::ExchangeAnswer {
+    async fn send(alone: &Alone, slot: SlotRef, message: v1::Exchange) -> v1::ExchangeAnswer {
         let (out, mut answers) = mpsc::channel(1);
         let from = (slot.session, 1);
         crate::leader::dispatch::exchange(alone.leading.clone(), from, message, out).await;
@@ -180,7 +180,7 @@ mod tests {
             },
         ];
         for (seq, message) in (1..).zip(said) {
-            let answer = say(&alone, slot, v1::Exchange { seq, ..message }).await;
+            let answer = send(&alone, slot, v1::Exchange { seq, ..message }).await;
             let refused: Vec<_> = answer.refused.iter().map(|r| (r.run, r.attempt)).collect();
             assert_eq!(refused, [(wire.run, wire.attempt)], "{seq}");
             assert_eq!(done(), before, "{seq}");
@@ -189,7 +189,7 @@ mod tests {
         let session = alone.register("back", 1).await;
         let own = SlotRef { session, slot: SlotNo(0) };
         let late = v1::Exchange { seq: 1, parts: vec![result(&held)], ..v1::Exchange::default() };
-        assert!(say(&alone, own, late).await.refused.is_empty());
+        assert!(send(&alone, own, late).await.refused.is_empty());
         assert_eq!(done().done, u64::from(ROWS));
         alone.end().await;
     }

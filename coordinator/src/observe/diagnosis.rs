@@ -112,17 +112,17 @@ mod tests {
     const NOT_TOLD: [&str; 3] =
         ["raft.profile", "tls.insecure_plaintext", "tls.insecure_plaintext_public"];
 
-    fn known() -> BTreeSet<String> {
+    fn expected_keys() -> BTreeSet<String> {
         let keys = rollout_config::keys(rollout_config::Daemon::Coordinator);
         keys.iter().map(|key| key.path.clone()).collect()
     }
 
-    fn told(path: &str, value: &Value, into: &mut BTreeSet<String>) {
+    fn collect_keys(path: &str, value: &Value, into: &mut BTreeSet<String>) {
         match value {
             Value::Object(inner) => {
                 let dot = if path.is_empty() { "" } else { "." };
                 inner.iter().for_each(|(key, value)| {
-                    told(&format!("{path}{dot}{key}"), value, into);
+                    collect_keys(&format!("{path}{dot}{key}"), value, into);
                 });
             }
             _ => drop(into.insert(path.to_owned())),
@@ -162,8 +162,8 @@ mod tests {
         let flags = Flags::parse_from(["x", "--config", file.to_str().unwrap_or_default()]);
         let settings = settings(&Config::load(flags).expect("good"));
         let mut keys = BTreeSet::new();
-        told("", &settings, &mut keys);
-        let mut expected = known();
+        collect_keys("", &settings, &mut keys);
+        let mut expected = expected_keys();
         assert!(expected.len() > 40, "{expected:?}");
         for key in NOT_TOLD {
             assert!(expected.remove(key), "{key}");

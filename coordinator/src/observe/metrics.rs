@@ -205,7 +205,7 @@ mod tests {
     }
 
     /// The pool lines of consecutive pages.
-    fn told(pages: impl IntoIterator<Item = BTreeMap<String, Pool>>) -> Vec<Vec<String>> {
+    fn rendered(pages: impl IntoIterator<Item = BTreeMap<String, Pool>>) -> Vec<Vec<String>> {
         let recorder = PrometheusBuilder::new().build_recorder();
         let handle = recorder.handle();
         let of_pools = |pools| -> Vec<String> {
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn models_that_are_gone_leave_no_lines() {
         let models = |round: u64| (0..64).map(move |n| (format!("m{round}-{n}"), pool(1)));
-        for lines in told((0..200).map(|round| models(round).collect())) {
+        for lines in rendered((0..200).map(|round| models(round).collect())) {
             assert_eq!(lines.len(), 5 * pools::POOLS_MAX);
         }
     }
@@ -233,7 +233,7 @@ mod tests {
         let few = BTreeMap::from([("m".to_owned(), pool(7))]);
         let larger = (0..100).map(|n| (format!("l{n}"), pool(1000)));
         let many: BTreeMap<String, Pool> = few.clone().into_iter().chain(larger).collect();
-        let pages = told([few, many]);
+        let pages = rendered([few, many]);
         let of = |page: &[String], model: &str| -> Vec<String> {
             let label = format!("{{model=\"{model}\"}}");
             page.iter().filter(|line| line.contains(&label)).cloned().collect()

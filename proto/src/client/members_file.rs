@@ -136,7 +136,7 @@ fn replace(path: &Path, staged: &Path, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn known() -> Knowledge {
+    fn knowledge() -> Knowledge {
         let member = v1::MemberInfo {
             id: 3,
             name: "c3".into(),
@@ -160,8 +160,8 @@ mod tests {
         let path = dir.path().join("members.json");
         assert_eq!(read(&path).unwrap(), None);
         write(&path, &Knowledge::default()).unwrap();
-        write(&path, &known()).unwrap();
-        let back = Knowledge { unused: true, ..known() };
+        write(&path, &knowledge()).unwrap();
+        let back = Knowledge { unused: true, ..knowledge() };
         assert_eq!(read(&path).unwrap(), Some(back));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
@@ -181,7 +181,7 @@ mod tests {
             version_max: 3,
             voter: false,
         };
-        let mut known = known();
+        let mut known = knowledge();
         known.members.push(whole);
         write(&path, &known).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
@@ -199,7 +199,7 @@ mod tests {
         let path = dir.path().join("members.json");
         std::fs::write(&path, b"{").unwrap();
         assert!(read(&path).is_err());
-        write(&path, &known()).unwrap();
+        write(&path, &knowledge()).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("\"format\": 1", "\"format\": 2")).unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("unknown format 2"));

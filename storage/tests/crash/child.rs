@@ -61,7 +61,7 @@ pub(crate) fn run() {
     }
 }
 
-fn say(line: std::fmt::Arguments<'_>) {
+fn print(line: std::fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").unwrap();
     out.flush().unwrap();
@@ -78,19 +78,19 @@ fn write_log(root: &Path, mut dice: StdRng, seed: u64) {
     let mut generation = seed << 32;
     let (acknowledged, backlog) = channel();
     let mut in_flight = 0;
-    say(format_args!("ready"));
+    print(format_args!("ready"));
     loop {
         match dice.random_range(0..100) {
             0..3 if next > purged + 20 => {
                 let kept = next - dice.random_range(2..8);
                 generation += 1;
-                say(format_args!("truncate {kept} {generation}"));
+                print(format_args!("truncate {kept} {generation}"));
                 log.truncate_after(Some(kept)).unwrap();
                 next = kept + 1;
             }
             3..5 if next > purged + 400 => {
                 purged = next - dice.random_range(100..300);
-                say(format_args!("purge {purged}"));
+                print(format_args!("purge {purged}"));
                 log.purge(purged, b"mark").unwrap();
             }
             5..10 => {
@@ -98,7 +98,7 @@ fn write_log(root: &Path, mut dice: StdRng, seed: u64) {
                 let vote = vote;
                 let done = Box::new(move |result: std::io::Result<()>| {
                     result.unwrap();
-                    say(format_args!("vote {vote}"));
+                    print(format_args!("vote {vote}"));
                 });
                 log.put_meta_durable("vote", &u64::to_le_bytes(vote), done).unwrap();
             }
@@ -113,7 +113,7 @@ fn write_log(root: &Path, mut dice: StdRng, seed: u64) {
                 let acknowledged = acknowledged.clone();
                 log.sync(Box::new(move |result| {
                     result.unwrap();
-                    say(format_args!("acked {first} {last} {generation}"));
+                    print(format_args!("acked {first} {last} {generation}"));
                     acknowledged.send(()).unwrap();
                 }));
                 in_flight += 1;
@@ -130,7 +130,7 @@ fn write_log(root: &Path, mut dice: StdRng, seed: u64) {
 fn write_image(root: &Path, mut dice: StdRng) {
     let image = ImageStore::open(&root.join("image")).unwrap();
     let mut counter = image.get(b"counter").unwrap().map_or(0, number);
-    say(format_args!("ready"));
+    print(format_args!("ready"));
     loop {
         counter += 1;
         let mut batch =
@@ -140,7 +140,7 @@ fn write_image(root: &Path, mut dice: StdRng) {
             batch.puts.push((format!("row/{row:03}").into_bytes(), counter.to_le_bytes().to_vec()));
         }
         image.write(batch).unwrap();
-        say(format_args!("image {counter}"));
+        print(format_args!("image {counter}"));
         match dice.random_range(0..20) {
             0 => drop(image.snapshot().unwrap()),
             1 => {
@@ -152,7 +152,7 @@ fn write_image(root: &Path, mut dice: StdRng) {
                     staging.write_file(&file.name, 0, &bytes).unwrap();
                 }
                 image.install(staging.finish(&manifest).unwrap()).unwrap();
-                say(format_args!("image {counter}"));
+                print(format_args!("image {counter}"));
             }
             _ => {}
         }
@@ -162,7 +162,7 @@ fn write_image(root: &Path, mut dice: StdRng) {
 fn write_spool(root: &Path, mut dice: StdRng) {
     let (mut spool, rows) = Spool::open(&root.join("spool/open")).unwrap();
     let mut next = rows.last().map_or(0, |row| row.row + 1);
-    say(format_args!("ready"));
+    print(format_args!("ready"));
     loop {
         for _ in 0..dice.random_range(1..20) {
             let body = payload(next, 0, dice.random_range(0..500));
@@ -171,9 +171,9 @@ fn write_spool(root: &Path, mut dice: StdRng) {
             next += 1;
         }
         spool.sync().unwrap();
-        say(format_args!("spooled {}", next - 1));
+        print(format_args!("spooled {}", next - 1));
         if spool.len_bytes() > 200_000 {
-            say(format_args!("clear {}", next - 1));
+            print(format_args!("clear {}", next - 1));
             spool.clear().unwrap();
         }
     }
@@ -182,12 +182,12 @@ fn write_spool(root: &Path, mut dice: StdRng) {
 fn write_blobs(root: &Path, seed: u64) {
     let store = BlobStore::open(&format!("file://{}/blobs", root.display())).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    say(format_args!("ready"));
+    print(format_args!("ready"));
     for number in 0u64.. {
         let body = payload(number, seed, 3000);
         let key = format!("runs/{seed}/parts/{number}");
         let put = runtime.block_on(store.put(&key, body.into())).unwrap();
-        say(format_args!("blob {key} {}", blake3::Hash::from_bytes(put.digest)));
+        print(format_args!("blob {key} {}", blake3::Hash::from_bytes(put.digest)));
     }
 }
 

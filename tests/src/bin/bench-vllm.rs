@@ -101,7 +101,7 @@ impl Bench {
                 let ours = self.through_rollout(fleet, round, &input)?;
                 (self.by_itself(&input)?, ours)
             };
-            shares.push(self.tell(round, &own, &ours, &spent)?);
+            shares.push(self.print(round, &own, &ours, &spent)?);
         }
         shares.sort_by(f64::total_cmp);
         println!("{}", json!({"bench": "vllm", "overhead_median": shares[shares.len() / 2]}));
@@ -113,7 +113,7 @@ impl Bench {
     }
 
     /// Prints a round's figures; returns the overhead.
-    fn tell(&self, round: u32, own: &Arm, ours: &Arm, spent: &Cpu) -> Result<f64> {
+    fn print(&self, round: u32, own: &Arm, ours: &Arm, spent: &Cpu) -> Result<f64> {
         ensure!(
             own.completion_tokens == ours.completion_tokens,
             "{} and {} tokens",

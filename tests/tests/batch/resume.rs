@@ -86,13 +86,13 @@ impl<'a> Job<'a> {
     /// Runs the command to its end and returns how many executions it took.
     fn run(&mut self, more: &[&str]) -> Result<u64> {
         let status = self.start(more)?.wait(PATIENCE).with_context(|| self.fleet.logs())?;
-        ensure!(status.success(), "{}: {status}{}", self.name, self.said());
+        ensure!(status.success(), "{}: {status}{}", self.name, self.printed());
         self.check()?;
         let now = Executions::read(&self.sides)?.started;
         Ok(now - std::mem::replace(&mut self.executed, now))
     }
 
-    fn said(&self) -> String {
+    fn printed(&self) -> String {
         let log = self.fleet.path(&format!("{}.batch.log", self.name));
         std::fs::read_to_string(log).unwrap_or_default()
     }
@@ -187,7 +187,7 @@ fn each_state_of_a_row_gets_what_a_resumed_batch_owes_it() -> Result<()> {
     // The same command concurrently: the running row has a live owner and is left alone.
     let mut second = job.spawn(&[])?;
     eventually("the second command follows", PATIENCE, || {
-        job.said().contains("was there already").then_some(())
+        job.printed().contains("was there already").then_some(())
     });
     let executed = || Executions::read(&job.sides).map(|e| e.started);
     assert_eq!(executed()?, table.iter().map(|t| t.2).sum::<u64>());
@@ -204,14 +204,14 @@ fn each_state_of_a_row_gets_what_a_resumed_batch_owes_it() -> Result<()> {
     let mut job = Job::new(&fleet, "six", &["w2"], table.iter().map(|t| t.1.clone()).collect());
     job.executed = 1;
     let refused = job.start(&[])?.wait(PATIENCE)?;
-    assert_eq!(refused.code(), Some(5), "{}", job.said());
-    assert!(job.said().contains("run \"six\" is still running"), "{}", job.said());
+    assert_eq!(refused.code(), Some(5), "{}", job.printed());
+    assert!(job.printed().contains("run \"six\" is still running"), "{}", job.printed());
     let mut replacing = job.start(&["--replace"])?;
     eventually("all but the hanging row are decided", PATIENCE, || {
         counts(&fleet, "six.r2").filter(|c| *c == (2, 1, 1))
     });
     let again = Executions::read(&job.sides)?.started - job.executed;
-    assert_eq!(again, table.iter().map(|t| t.3).sum::<u64>(), "{}", job.said());
+    assert_eq!(again, table.iter().map(|t| t.3).sum::<u64>(), "{}", job.printed());
     replacing.kill();
     fleet.passed()
 }
@@ -226,7 +226,7 @@ fn the_same_file_submitted_by_two_clients_at_once_is_one_run_with_every_row_once
     let (mut one, mut two) = (job.spawn(&[])?, job.spawn(&[])?);
     for client in [&mut one, &mut two] {
         let status = client.wait(PATIENCE).with_context(|| fleet.logs())?;
-        assert!(status.success(), "{status}{}", job.said());
+        assert!(status.success(), "{status}{}", job.printed());
         job.check()?;
     }
     let executions = Executions::read(&job.sides)?;
@@ -237,7 +237,7 @@ fn the_same_file_submitted_by_two_clients_at_once_is_one_run_with_every_row_once
     let (mut one, mut two) = (edited.spawn(&[])?, edited.spawn(&[])?);
     for client in [&mut one, &mut two] {
         let status = client.wait(PATIENCE).with_context(|| fleet.logs())?;
-        assert!(status.success(), "{status}{}", edited.said());
+        assert!(status.success(), "{status}{}", edited.printed());
     }
     edited.executed = 5000;
     edited.check()?;
@@ -257,7 +257,7 @@ fn a_file_without_a_name_submitted_by_two_clients_at_once_is_one_run() -> Result
     let (mut one, mut two) = (job.spawn(&[])?, job.spawn(&[])?);
     for client in [&mut one, &mut two] {
         let status = client.wait(PATIENCE).with_context(|| fleet.logs())?;
-        assert!(status.success(), "{status}{}", job.said());
+        assert!(status.success(), "{status}{}", job.printed());
     }
     job.check()?;
     let executions = Executions::read(&job.sides)?;
@@ -384,7 +384,7 @@ fn after_everything_was_killed_an_edited_input_gets_what_was_done_and_runs_the_r
     rows.reverse();
     let mut job = Job::new(&fleet, "killed", &workers, rows);
     let refused = job.start(&[])?.wait(PATIENCE)?;
-    assert_eq!(refused.code(), Some(5), "the one of before goes on: {}", job.said());
+    assert_eq!(refused.code(), Some(5), "the one of before goes on: {}", job.printed());
     // Every completion belongs to its own prompt: the job checks it row by row.
     job.run(&["--replace"])?;
     let (done, carried, running) = counts(&fleet, &job.run_id()?).context("the revision")?;

@@ -198,14 +198,14 @@ impl Outrun {
         }
         batch.until(&fleet, "the duplicate has won", |c| c.done > 4);
         fleet.worker_process("idle").signal(libc::SIGSTOP)?;
-        anyhow::ensure!(!Self::told(&fleet), "no leader can have told it{}", fleet.logs());
+        anyhow::ensure!(!Self::was_reported(&fleet), "no leader can have told it{}", fleet.logs());
         fleet.member_process(&old_leader).kill();
         fleet.leader_other_than(&old_leader);
         Ok(Self { fleet, batch, old_leader })
     }
 
     /// Whether the stuck worker has learned that it lost rows.
-    fn told(fleet: &Fleet) -> bool {
+    fn was_reported(fleet: &Fleet) -> bool {
         let log = std::fs::read_to_string(fleet.path("worker-stuck.log")).unwrap_or_default();
         log.contains("rows were taken back")
     }
@@ -234,7 +234,9 @@ impl Outrun {
 fn a_new_leader_tells_a_superseded_worker_that_the_old_one_did_not() -> Result<()> {
     let outrun = Outrun::new(3_600_000, false)?;
     let fleet = &outrun.fleet;
-    eventually("the new leader takes the row back", PATIENCE, || Outrun::told(fleet).then_some(()));
+    eventually("the new leader takes the row back", PATIENCE, || {
+        Outrun::was_reported(fleet).then_some(())
+    });
     let left = outrun.batch.until(fleet, "the others still run", |c| c.running > 0);
     assert!(left.done > 4 && left.done + left.running == Outrun::ROWS, "{left:?}");
     outrun.finish()

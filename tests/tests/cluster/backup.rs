@@ -21,7 +21,7 @@ fn slow() -> WorkerOptions {
     WorkerOptions { engine: engine.into(), ..WorkerOptions::default() }
 }
 
-fn said(out: &Output) -> String {
+fn printed(out: &Output) -> String {
     String::from_utf8_lossy(&[&out.stdout[..], &out.stderr].concat()).into_owned()
 }
 
@@ -151,9 +151,9 @@ fn a_damaged_snapshot_and_a_directory_with_data_are_refused_and_nothing_is_touch
     let file = save(&fleet, "good.snap")?;
     let path = |path: &Path| path.to_string_lossy().into_owned();
     let again = fleet.ctl(&["snapshot", "save", &path(&file)])?;
-    ensure!(again.status.code() == Some(5), "a file is not replaced unasked: {}", said(&again));
+    ensure!(again.status.code() == Some(5), "a file is not replaced unasked: {}", printed(&again));
     let good = fleet.ctl(&["snapshot", "verify", &path(&file)])?;
-    ensure!(good.status.success() && said(&good).contains(": whole"), "{}", said(&good));
+    ensure!(good.status.success() && printed(&good).contains(": whole"), "{}", printed(&good));
 
     let bytes = std::fs::read(&file)?;
     let mut cases = Vec::new();
@@ -169,14 +169,14 @@ fn a_damaged_snapshot_and_a_directory_with_data_are_refused_and_nothing_is_touch
     for (what, bytes) in cases {
         std::fs::write(&bad, bytes)?;
         let refused = fleet.ctl(&["snapshot", "verify", &path(&bad)])?;
-        ensure!(refused.status.code() == Some(1), "{what}: {}", said(&refused));
-        ensure!(said(&refused).contains("RO-5004"), "{what}: {}", said(&refused));
+        ensure!(refused.status.code() == Some(1), "{what}: {}", printed(&refused));
+        ensure!(printed(&refused).contains("RO-5004"), "{what}: {}", printed(&refused));
         let dir = fleet.path("never");
         let (dir_text, bad_text) = (path(&dir), path(&bad));
         let args = ["snapshot", "restore", &bad_text, "--data-dir", &dir_text, "--member", "c1"];
         let refused = fleet.ctl(&[&args[..], &["--token", "x"]].concat())?;
-        ensure!(refused.status.code() == Some(1), "{what}: {}", said(&refused));
-        ensure!(said(&refused).contains("RO-5004"), "{what}: {}", said(&refused));
+        ensure!(refused.status.code() == Some(1), "{what}: {}", printed(&refused));
+        ensure!(printed(&refused).contains("RO-5004"), "{what}: {}", printed(&refused));
         ensure!(!dir.exists(), "{what}: something was restored");
     }
 
@@ -187,8 +187,8 @@ fn a_damaged_snapshot_and_a_directory_with_data_are_refused_and_nothing_is_touch
     let args = ["snapshot", "restore", &file_text, "--data-dir", &dir_text, "--member", "c1"];
     let args = [&args[..], &["--token", "x"]].concat();
     let refused = fleet.ctl(&args)?;
-    ensure!(refused.status.code() == Some(6), "{}", said(&refused));
-    ensure!(said(&refused).contains("RO-5005") && said(&refused).contains("notes.txt"));
+    ensure!(refused.status.code() == Some(6), "{}", printed(&refused));
+    ensure!(printed(&refused).contains("RO-5005") && printed(&refused).contains("notes.txt"));
     ensure!(std::fs::read_dir(&dir)?.count() == 1, "nothing was added");
     std::fs::remove_file(dir.join("notes.txt"))?;
     let first = fleet.ctl_json(&args)?;
@@ -226,7 +226,7 @@ fn the_loss_of_two_of_three_members_is_survived_with_full_confirmation() -> Resu
     let args = ["snapshot", "save", &file_text, "--from-dir", &dir];
     for unconfirmed in [&args[..], &[&args[..], &["--confirm", "somebody"]].concat()] {
         let refused = fleet.ctl(unconfirmed)?;
-        let text = said(&refused);
+        let text = printed(&refused);
         ensure!(refused.status.code() == Some(6), "{text}");
         ensure!(text.contains("RO-1015") && text.contains("what may be lost"), "{text}");
         ensure!(text.contains(&format!("--confirm {left}")) && !file.exists(), "{text}");
@@ -234,7 +234,7 @@ fn the_loss_of_two_of_three_members_is_survived_with_full_confirmation() -> Resu
     let saved = fleet.ctl_json(&[&args[..], &["--confirm", &left]].concat())?;
     ensure!(saved["salvaged"] == true && saved["member"] == left.as_str(), "{saved}");
     let verified = fleet.ctl(&["snapshot", "verify", &file_text])?;
-    ensure!(verified.status.success() && said(&verified).contains("may be missing"));
+    ensure!(verified.status.success() && printed(&verified).contains("may be missing"));
 
     let new = fleet.restore(&file, &NEW, "after the fire")?;
     ensure!(new != old);

@@ -41,7 +41,7 @@ fn log(fleet: &mut Fleet, name: &str) -> String {
 }
 
 /// The worker's log lines with this message, newest last.
-fn said(fleet: &mut Fleet, name: &str, message: &str) -> Vec<Value> {
+fn logged(fleet: &mut Fleet, name: &str, message: &str) -> Vec<Value> {
     let log = log(fleet, name);
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.map(|line| line["fields"].clone()).filter(|line| line["message"] == message).collect()
@@ -63,14 +63,14 @@ fn the_spool_of_another_cluster_is_kept_aside_and_never_sent() -> Result<()> {
     fleet.worker_process("w1").kill();
     let files = spooled(&fleet, "w1").len();
     fleet.rebuild()?;
-    let registrations = said(&mut fleet, "w1", "registered").len();
+    let registrations = logged(&mut fleet, "w1", "registered").len();
     // As an operator would do to make it a new worker of the new cluster.
     for name in ["worker.json", "members.json"] {
         std::fs::remove_file(fleet.path(&format!("worker-w1/{name}")))?;
     }
     fleet.start_worker("w1", &worker(&fleet, "w1", 5, ""))?;
     let registered = eventually("the worker is registered", PATIENCE, || {
-        let registered = said(&mut fleet, "w1", "registered");
+        let registered = logged(&mut fleet, "w1", "registered");
         (registered.len() > registrations).then(|| registered.last().cloned())?
     });
     ensure!(registered["held"] == 0, "{registered}");

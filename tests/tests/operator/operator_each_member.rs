@@ -27,7 +27,7 @@ fn own(fleet: &Fleet, args: &[&str]) -> Result<Output> {
 }
 
 /// The output of such a command, which must succeed.
-fn said(fleet: &Fleet, args: &[&str]) -> Result<String> {
+fn ctl_output(fleet: &Fleet, args: &[&str]) -> Result<String> {
     let out = own(fleet, args)?;
     ensure!(out.status.success(), "{args:?}: {out:?}");
     Ok(text(&out.stdout))
@@ -35,7 +35,7 @@ fn said(fleet: &Fleet, args: &[&str]) -> Result<String> {
 
 fn data(fleet: &Fleet, args: &[&str]) -> Result<Value> {
     let all: Vec<&str> = ["-o", "json"].iter().chain(args).copied().collect();
-    let mut value: Value = serde_json::from_str(&said(fleet, &all)?)?;
+    let mut value: Value = serde_json::from_str(&ctl_output(fleet, &all)?)?;
     Ok(value["data"].take())
 }
 
@@ -47,7 +47,7 @@ fn contexts(fleet: &Fleet) -> Result<()> {
         let at = fleet.client_addr(&name);
         let flags = ["-e", at, "--ca-cert", &ca, "--cert", &cert, "--key", &key];
         let add: Vec<&str> = ["context", "add", &name].iter().chain(&flags).copied().collect();
-        said(fleet, &add)?;
+        ctl_output(fleet, &add)?;
     }
     Ok(())
 }
@@ -67,12 +67,12 @@ fn each_member_alone_answers_whatever_an_operator_asks() -> Result<()> {
     let listed = data(&fleet, &["context", "list"])?;
     ensure!(listed["contexts"].as_array().map(Vec::len) == Some(3), "{listed}");
     for name in fleet.member_names() {
-        said(&fleet, &["context", "use", &name])?;
+        ctl_output(&fleet, &["context", "use", &name])?;
         let shown = data(&fleet, &["context", "show"])?;
         ensure!(shown.to_string().contains(fleet.client_addr(&name)), "{name}: {shown}");
         let status = data(&fleet, &["status"])?;
         ensure!(status["health"] == "healthy", "{name}: {status}");
-        ensure!(said(&fleet, &["-o", "name", "run", "list"])?.contains("eval"), "{name}");
+        ensure!(ctl_output(&fleet, &["-o", "name", "run", "list"])?.contains("eval"), "{name}");
         for (verb, state) in [("pause", "paused"), ("resume", "running")] {
             let now = data(&fleet, &["run", verb, "eval"])?;
             ensure!(now["state"] == state, "{name}: {now}");
@@ -81,15 +81,15 @@ fn each_member_alone_answers_whatever_an_operator_asks() -> Result<()> {
         let to = fleet.leader_other_than("");
         let to =
             fleet.member_names().into_iter().find(|member| *member != to).context("another")?;
-        said(&fleet, &["leader", "transfer", &to])?;
+        ctl_output(&fleet, &["leader", "transfer", &to])?;
         eventually("the office is where it was asked to be", PATIENCE, || {
             (fleet.leader() == to).then_some(())
         });
-        ensure!(said(&fleet, &["leader", "show"])?.contains(&to), "{name}: {to}");
+        ensure!(ctl_output(&fleet, &["leader", "show"])?.contains(&to), "{name}: {to}");
     }
     let leader = fleet.leader();
-    said(&fleet, &["context", "remove", &leader])?;
-    let left = said(&fleet, &["-o", "name", "context", "list"])?;
+    ctl_output(&fleet, &["context", "remove", &leader])?;
+    let left = ctl_output(&fleet, &["-o", "name", "context", "list"])?;
     ensure!(left.lines().count() == 2 && !left.contains(&leader), "{left}");
     fleet.passed()
 }

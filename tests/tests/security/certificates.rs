@@ -233,7 +233,7 @@ fn an_authority_is_replaced_under_load_without_a_restart_and_without_a_lost_stre
 }
 
 /// The output of a command that trusts and presents these files.
-fn told(fleet: &Fleet, files: &TlsFiles, args: &[&str]) -> Result<Output> {
+fn run_ctl(fleet: &Fleet, files: &TlsFiles, args: &[&str]) -> Result<Output> {
     let mut command = fleet.program("rolloutctl");
     for name in fleet.member_names() {
         command.args(["-e", fleet.client_addr(&name)]);
@@ -267,7 +267,7 @@ fn a_certificate_of_another_authority_is_named_and_no_member_is_called_dead() ->
             &["leader", "show"],
             &["run", "list"],
         ] {
-            let out = told(&fleet, files, args)?;
+            let out = run_ctl(&fleet, files, args)?;
             let [printed, said] =
                 [&out.stdout, &out.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
             let all = printed + &said;

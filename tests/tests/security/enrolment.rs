@@ -58,7 +58,7 @@ fn namespaces(files: &TlsFiles) -> Result<Vec<String>> {
 }
 
 /// Checks that a command ended with that exit status and printed these words.
-fn is_told(out: &Output, code: i32, words: &str) -> Result<()> {
+fn check_refusal(out: &Output, code: i32, words: &str) -> Result<()> {
     let said = String::from_utf8_lossy(&out.stderr);
     ensure!(out.status.code() == Some(code) && said.contains(words), "{:?}: {said}", out.status);
     Ok(())
@@ -180,7 +180,7 @@ async fn client_of_a_token(fleet: &Fleet, all: &[String]) -> Result<()> {
     let listed = ctl(&["run", "list"])?;
     ensure!(listed.status.success(), "{listed:?}");
     ensure!(namespaces(&ann)? == ["default"], "{:?}", namespaces(&ann)?);
-    is_told(&ctl(&["-n", "other", "run", "list"])?, 7, "RO-3002")?;
+    check_refusal(&ctl(&["-n", "other", "run", "list"])?, 7, "RO-3002")?;
     for forbidden in [&["token", "list"][..], &["member", "list"]] {
         let refused = ctl(forbidden)?;
         ensure!(refused.status.code() == Some(7), "{forbidden:?}: {refused:?}");
@@ -190,7 +190,7 @@ async fn client_of_a_token(fleet: &Fleet, all: &[String]) -> Result<()> {
     ensure!(renewed.status.success(), "{renewed:?}");
     ensure!(std::fs::read(&ann.cert)? != before, "it is another one");
     ensure!(namespaces(&ann)? == ["default"], "a renewal is for no more: {:?}", namespaces(&ann)?);
-    is_told(&ctl(&["-n", "other", "run", "list"])?, 7, "RO-3002")?;
+    check_refusal(&ctl(&["-n", "other", "run", "list"])?, 7, "RO-3002")?;
     // A certificate issued by hand is not renewed over the network.
     let by_hand = fleet.ctl(&["cert", "renew"])?;
     ensure!(by_hand.status.code() == Some(7), "an admin's is not renewed: {by_hand:?}");
@@ -237,8 +237,8 @@ async fn an_answer_that_was_lost_with_its_leader_is_no_second_use() -> Result<()
     let lost = files(&fleet, "w1");
     enrol(&token, "w1", &[fleet.enrollment_addr(&leader).to_owned()], &lost).await??;
     // The certificate never arrived.
-    forget(&lost.cert)?;
-    forget(&lost.ca)?;
+    remove(&lost.cert)?;
+    remove(&lost.ca)?;
     fleet.member_process(&leader).kill();
     let rest: Vec<String> = fleet
         .member_names()
@@ -321,7 +321,7 @@ async fn an_expired_intermediate_ca_enrolls_no_client_and_ends_no_member() -> Re
     fleet.passed()
 }
 
-fn forget(file: &Path) -> Result<()> {
+fn remove(file: &Path) -> Result<()> {
     Ok(std::fs::remove_file(file)?)
 }
 
@@ -417,14 +417,14 @@ fn members_without_enrollment_enroll_no_client_and_serve_certificates_of_another
     let read = || Ok::<_, anyhow::Error>((std::fs::read(&own.cert)?, std::fs::read(&own.key)?));
     let before = read()?;
     let renewal = user(&fleet, &["cert", "renew"])?;
-    is_told(&renewal, 5, "RO-3010")?;
-    is_told(&renewal, 5, "issues no certificates: its configuration has no [enrolment]")?;
+    check_refusal(&renewal, 5, "RO-3010")?;
+    check_refusal(&renewal, 5, "issues no certificates: its configuration has no [enrolment]")?;
     ensure!(read()? == before, "a refused renewal changed the certificate or its key");
     // An admin's certificate is always issued by hand.
-    is_told(&fleet.ctl(&["cert", "renew"])?, 7, "RO-3002")?;
+    check_refusal(&fleet.ctl(&["cert", "renew"])?, 7, "RO-3002")?;
     let token = fleet.ctl(&["token", "create", "rack", "--role", "worker"])?;
-    is_told(&token, 5, "RO-3010")?;
-    is_told(&token, 5, "has no [enrolment]")?;
+    check_refusal(&token, 5, "RO-3010")?;
+    check_refusal(&token, 5, "has no [enrolment]")?;
     ensure!(token.stdout.is_empty(), "a token was shown: {token:?}");
     let list = fleet.ctl_json(&["token", "list"])?;
     ensure!(list["tokens"].as_array().is_some_and(Vec::is_empty), "a token was kept: {list}");

@@ -63,7 +63,7 @@ impl Scene {
     }
 
     /// Waits until the worker's log contains this, and returns the log.
-    fn said(&self, what: &str) -> String {
+    fn logged(&self, what: &str) -> String {
         let log = self.fleet.path("worker-w1.log");
         eventually(&format!("the worker says: {what}"), LOADING, || {
             std::fs::read_to_string(&log).ok().filter(|text| text.contains(what))
@@ -147,7 +147,7 @@ fn an_engine_that_runs_out_of_memory_aborts_or_hangs_inside_costs_no_row() -> Re
         let before = scene.batch.counts(&scene.fleet).map_or(0, |c| c.done);
         scene.done(before + 1);
         scene.harm(harm)?;
-        scene.said(said);
+        scene.logged(said);
         let after = scene.batch.counts(&scene.fleet).context("no member reports the counts")?;
         ensure!(after.done < 2000, "the run was over before {harm}: {after:?}");
     }
@@ -162,11 +162,11 @@ fn a_core_in_a_process_of_its_own_dies_of_what_it_died_of() -> Result<()> {
     let core = core_of(scene.engine()?).context("the core is no process of its own")?;
     // SAFETY: a signal to a process that this test's worker started.
     unsafe { libc::kill(core, libc::SIGKILL) };
-    scene.said("was ended by signal 9");
+    scene.logged("was ended by signal 9");
     scene.done(done + 1);
     // The front end learns only that the core is dead; the core itself reports the class of the exception.
     scene.harm("oom")?;
-    scene.said("memory ran out, fewer rows at once");
+    scene.logged("memory ran out, fewer rows at once");
     scene.finish()
 }
 
@@ -181,7 +181,7 @@ fn an_engine_over_two_processes_that_loses_one_costs_no_row() -> Result<()> {
     ensure!(halves.len() == 2, "the model is in {} processes", halves.len());
     // SAFETY: a signal to a process that this test's worker started.
     unsafe { libc::kill(halves[1], libc::SIGKILL) };
-    scene.said("was ended by signal 9");
+    scene.logged("was ended by signal 9");
     // The surviving half belongs to a dead engine.
     eventually("no half outlives the other", LOADING, || {
         halves.iter().all(|pid| !is_alive(*pid as u32)).then_some(())
@@ -196,7 +196,7 @@ fn memory_that_runs_out_in_the_half_that_vllm_does_not_listen_to_is_named() -> R
     let counted = scene.done(20);
     ensure!(counted.done < 500, "the run is nearly over: {counted:?}");
     scene.harm("oom-1")?;
-    let text = scene.said("memory ran out, fewer rows at once");
+    let text = scene.logged("memory ran out, fewer rows at once");
     ensure!(!text.contains("made no progress"), "it took a hang to see it");
     scene.finish()
 }

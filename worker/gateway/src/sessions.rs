@@ -206,7 +206,7 @@ mod tests {
         RpcError::new(ErrorCode::SessionUnknown, "it is forgotten").into()
     }
 
-    async fn told(answers: Vec<Result<i64, ClientError>>) -> Result<i64, ClientError> {
+    async fn answer(answers: Vec<Result<i64, ClientError>>) -> Result<i64, ClientError> {
         let answers = Mutex::new(VecDeque::from(answers));
         let next = || {
             let answer = answers.lock().pop_front().expect("it is asked no more");
@@ -217,15 +217,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_change_that_may_have_been_executed_is_not_taken_for_one_that_was_refused() {
-        let refused = told(vec![Err(no_leader()), Err(forgotten())]).await.expect_err("refused");
+        let refused = answer(vec![Err(no_leader()), Err(forgotten())]).await.expect_err("refused");
         assert!(was_forgotten(&refused), "no member was asked: {refused}");
-        let doubtful = told(vec![Err(unknown()), Err(no_leader()), Err(forgotten())]).await;
+        let doubtful = answer(vec![Err(unknown()), Err(no_leader()), Err(forgotten())]).await;
         let doubtful = doubtful.expect_err("unknown");
         assert!(
             matches!(doubtful, ClientError::OutcomeUnknown { forgotten: true, .. }),
             "no error says that a repeat is safe: {doubtful}"
         );
         assert!(!was_forgotten(&doubtful), "or it would be executed again");
-        assert_eq!(told(vec![Err(unknown()), Ok(7)]).await.expect("an answer"), 7);
+        assert_eq!(answer(vec![Err(unknown()), Ok(7)]).await.expect("an answer"), 7);
     }
 }

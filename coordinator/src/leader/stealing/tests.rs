@@ -29,7 +29,7 @@ fn slot(session: u64) -> SlotRef {
     SlotRef { session: SessionId(session), slot: SlotNo(0) }
 }
 
-fn heard(stealing: &Stealing, session: u64, queued: u32, running: u32) {
+fn report(stealing: &Stealing, session: u64, queued: u32, running: u32) {
     let load = v1::SlotLoad { slot: 0, queued, running, concurrency: 4 };
     stealing.record_loads(SessionId(session), &[load], |_| vec![NEED]);
 }
@@ -43,28 +43,28 @@ fn ask(stealing: &Stealing, idle_slots: &[u64]) -> Vec<(u64, u32)> {
 #[test]
 fn the_busiest_is_asked_for_half_of_its_backlog_and_never_for_more_than_32() {
     let stealing = Stealing::default();
-    heard(&stealing, 1, 7, 4);
-    heard(&stealing, 2, 9, 4);
-    heard(&stealing, 3, 0, 0);
+    report(&stealing, 1, 7, 4);
+    report(&stealing, 2, 9, 4);
+    report(&stealing, 3, 0, 0);
     assert_eq!(ask(&stealing, &[3]), [(2, 5)]);
     let stealing = Stealing::default();
-    heard(&stealing, 1, 500, 4);
-    heard(&stealing, 2, 500, 4);
-    heard(&stealing, 3, 0, 0);
+    report(&stealing, 1, 500, 4);
+    report(&stealing, 2, 500, 4);
+    report(&stealing, 3, 0, 0);
     assert_eq!(ask(&stealing, &[3]), [(1, 32)], "of equals the first");
 }
 
 #[test]
 fn a_slot_with_a_backlog_or_an_open_question_steals_nothing() {
     let stealing = Stealing::default();
-    heard(&stealing, 1, 8, 4);
-    heard(&stealing, 2, 1, 0);
+    report(&stealing, 1, 8, 4);
+    report(&stealing, 2, 1, 0);
     assert_eq!(ask(&stealing, &[2]), []);
     assert_eq!(ask(&stealing, &[9]), [], "nothing was heard of it");
-    heard(&stealing, 2, 0, 0);
-    heard(&stealing, 3, 0, 0);
+    report(&stealing, 2, 0, 0);
+    report(&stealing, 3, 0, 0);
     assert_eq!(ask(&stealing, &[2, 3]), [(1, 4)], "one request a victim");
-    heard(&stealing, 4, 6, 4);
+    report(&stealing, 4, 6, 4);
     assert_eq!(ask(&stealing, &[2]), [], "one request an idle slot");
     assert_eq!(ask(&stealing, &[3]), [(4, 3)]);
 }
@@ -72,10 +72,10 @@ fn a_slot_with_a_backlog_or_an_open_question_steals_nothing() {
 #[test]
 fn a_single_queued_row_goes_only_to_a_slot_that_starts_it_at_once() {
     let stealing = Stealing::default();
-    heard(&stealing, 1, 1, 4);
-    heard(&stealing, 2, 0, 4);
+    report(&stealing, 1, 1, 4);
+    report(&stealing, 2, 0, 4);
     assert_eq!(ask(&stealing, &[2]), []);
-    heard(&stealing, 2, 0, 3);
+    report(&stealing, 2, 0, 3);
     assert_eq!(ask(&stealing, &[2]), [(1, 1)]);
 }
 
@@ -86,14 +86,14 @@ fn a_slot_is_idle_if_it_could_start_more_and_no_slot_has_a_backlog_for_it() {
     let idle = |stealing: &Stealing| {
         stealing.idle((COHORT, &[slot(2), slot(3), slot(9)]), usize::MAX, &fits)
     };
-    heard(&stealing, 1, 0, 4);
-    heard(&stealing, 2, 0, 1);
-    heard(&stealing, 3, 0, 4);
+    report(&stealing, 1, 0, 4);
+    report(&stealing, 2, 0, 1);
+    report(&stealing, 3, 0, 4);
     assert_eq!(idle(&stealing), [(slot(2), 3)], "the third runs all that it can");
-    heard(&stealing, 1, 2, 4);
-    heard(&stealing, 3, 0, 2);
+    report(&stealing, 1, 2, 4);
+    report(&stealing, 3, 0, 2);
     assert_eq!(idle(&stealing), [(slot(3), 2)], "the second may steal");
-    heard(&stealing, 1, 0, 4);
+    report(&stealing, 1, 0, 4);
     stealing.granted(slot(3), 1, vec![NEED]);
     assert_eq!(idle(&stealing), [(slot(2), 3)], "the third was just given something");
 }
@@ -101,14 +101,14 @@ fn a_slot_is_idle_if_it_could_start_more_and_no_slot_has_a_backlog_for_it() {
 #[test]
 fn an_answer_counts_once_from_the_asked_slot_and_in_time() {
     let stealing = Stealing::default();
-    heard(&stealing, 1, 8, 4);
-    heard(&stealing, 2, 0, 0);
+    report(&stealing, 1, 8, 4);
+    report(&stealing, 2, 0, 0);
     assert_eq!(ask(&stealing, &[2]), [(1, 4)]);
     assert_eq!(stealing.answered(slot(2), 1, 4), None, "it was not asked");
     assert_eq!(stealing.answered(slot(1), 2, 4), None, "the leader has not asked that");
     assert_eq!(stealing.answered(slot(1), 1, 4), Some(slot(2)));
     assert_eq!(stealing.answered(slot(1), 1, 4), None);
-    heard(&stealing, 1, 8, 4);
+    report(&stealing, 1, 8, 4);
     assert_eq!(ask(&stealing, &[2]), [(1, 4)]);
     let later = Instant::now() + REQUEST_TIMEOUT;
     let requests = stealing.choose(later, &[COHORT], |_| vec![slot(2)], &Fits::default());
@@ -132,8 +132,8 @@ fn slots_that_wait_for_another_model_are_not_compared() {
     }
     let stealing = Stealing::default();
     for session in 1..=1000 {
-        heard(&stealing, session, 8, 4);
-        heard(&stealing, 1000 + session, 0, 0);
+        report(&stealing, session, 8, 4);
+        report(&stealing, 1000 + session, 0, 0);
     }
     let fit = Counts(std::cell::Cell::new(0));
     let waiting = |_| (1001..=2000).map(slot).collect();

@@ -34,7 +34,7 @@ pub(super) fn answer(error: Option<RpcError>) -> http::Response<()> {
 }
 
 /// The lines in the file after a request whose handler ends like this.
-async fn said(method: &str, error: Option<RpcError>) -> Vec<Value> {
+async fn audit_lines(method: &str, error: Option<RpcError>) -> Vec<Value> {
     let dir = tempfile::tempdir().expect("a directory");
     let inner = tower::service_fn(move |_: http::Request<()>| {
         let error = error.clone();
@@ -76,7 +76,7 @@ async fn names_and_messages_of_megabytes_are_truncated() {
 
 #[tokio::test]
 async fn a_line_has_the_caller_the_request_and_the_outcome() {
-    let line = &said("Runs/CreateRun", None).await[0];
+    let line = &audit_lines("Runs/CreateRun", None).await[0];
     for (key, value) in [
         ("member", "c1"),
         ("identity", "client/bob"),
@@ -93,10 +93,10 @@ async fn a_line_has_the_caller_the_request_and_the_outcome() {
     assert!(line["code"].is_null() && line["time"].is_string());
 
     let refused = RpcError::new(ErrorCode::RunSpecConflict, "another spec");
-    let line = &said("Runs/CreateRun", Some(refused)).await[0];
+    let line = &audit_lines("Runs/CreateRun", Some(refused)).await[0];
     assert_eq!((&line["outcome"], &line["code"]), (&json!("refused"), &json!("RO-2002")));
     let unknown = RpcError::new(ErrorCode::NoQuorum, "nobody knows");
-    assert_eq!(said("Runs/CreateRun", Some(unknown)).await[0]["outcome"], "unknown");
+    assert_eq!(audit_lines("Runs/CreateRun", Some(unknown)).await[0]["outcome"], "unknown");
 }
 
 #[tokio::test]
@@ -171,20 +171,20 @@ fn the_next_line_about_strangers_says_how_many_had_none() {
 async fn a_path_of_kilobytes_makes_no_long_line() {
     let path = format!("None/{}", "x".repeat(60_000));
     let forbidden = RpcError::new(ErrorCode::PermissionDenied, "no");
-    let lines = said(&path, Some(forbidden)).await;
+    let lines = audit_lines(&path, Some(forbidden)).await;
     let method = lines[0]["method"].as_str().expect("a method");
     assert_eq!(method.len(), TEXT_BYTES_MAX);
 }
 
 #[tokio::test]
 async fn reads_and_requests_for_another_leader_have_no_line_and_forbidden_requests_do() {
-    assert!(said("Runs/ListRuns", None).await.is_empty());
-    assert!(said("Worker/Work", None).await.is_empty());
+    assert!(audit_lines("Runs/ListRuns", None).await.is_empty());
+    assert!(audit_lines("Worker/Work", None).await.is_empty());
     let elsewhere = RpcError::new(ErrorCode::NotLeader, "c2 leads");
-    assert!(said("Runs/CreateRun", Some(elsewhere)).await.is_empty());
+    assert!(audit_lines("Runs/CreateRun", Some(elsewhere)).await.is_empty());
     let forbidden = || Some(RpcError::new(ErrorCode::PermissionDenied, "no"));
     for method in ["Runs/ListRuns", "Worker/Work", "Members/RemoveMember"] {
-        let lines = said(method, forbidden()).await;
+        let lines = audit_lines(method, forbidden()).await;
         assert_eq!(lines.len(), 1, "{method}");
         assert_eq!(lines[0]["code"], "RO-3002");
     }

@@ -128,7 +128,7 @@ mod tests {
     use crate::rolloutctl::status::{MemberLine, MemberSays};
 
     /// The cluster's record of a member.
-    fn known(name: &str) -> Option<v1::MemberInfo> {
+    fn member_info(name: &str) -> Option<v1::MemberInfo> {
         Some(v1::MemberInfo {
             name: name.into(),
             peer_addr: format!("{name}.example:7421"),
@@ -138,7 +138,7 @@ mod tests {
         })
     }
 
-    fn says(name: &str, cert_days: i64, behind: u64) -> MemberLine {
+    fn line(name: &str, cert_days: i64, behind: u64) -> MemberLine {
         with_room(name, cert_days, behind, "enough")
     }
 
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn each_condition_is_an_alarm_with_its_remedy_and_a_healthy_cluster_has_none() {
         let mut survey = Survey { leader: Some("c1".into()), ..Survey::default() };
-        survey.members = vec![says("c1", 90, 0), says("c2", 30, 500)];
+        survey.members = vec![line("c1", 90, 0), line("c2", 30, 500)];
         assert_eq!(of(&survey), []);
         let silent = MemberLine {
             name: "c4".into(),
@@ -169,14 +169,14 @@ mod tests {
             problem: Some("refused at tcp".into()),
             ..MemberLine::default()
         };
-        survey.members = vec![says("c1", 6, 0), says("c2", -1, 0), says("c3", 90, 200_000), silent];
+        survey.members = vec![line("c1", 6, 0), line("c2", -1, 0), line("c3", 90, 200_000), silent];
         survey.leader = None;
         let kinds: Vec<_> = of(&survey).iter().map(|alarm| alarm.kind).collect();
         let expected =
             ["NO_LEADER", "CERT_EXPIRING", "CERT_EXPIRED", "MEMBER_BEHIND", "MEMBER_UNREACHABLE"];
         assert_eq!(kinds, expected);
         assert!(of(&survey).iter().all(|alarm| !alarm.fix.is_empty()));
-        let mut wiped = MemberLine { known: known("c3"), ..says("c3", 90, 200_000) };
+        let mut wiped = MemberLine { known: member_info("c3"), ..line("c3", 90, 200_000) };
         if let Some(says) = &mut wiped.says {
             says.role = AWAITING_REPLACE.into();
         }
@@ -186,7 +186,7 @@ mod tests {
         let replace = "rolloutctl member replace c3 --peer-addr c3.example:7421 --client-addr c3.example:7420 --zone b";
         assert_eq!(raised[0].fix, replace);
         let rooms =
-            [with_room("c1", 90, 0, "low"), with_room("c2", 90, 0, "full"), says("c3", 90, 0)];
+            [with_room("c1", 90, 0, "low"), with_room("c2", 90, 0, "full"), line("c3", 90, 0)];
         survey = Survey { leader: Some("c1".into()), members: rooms.into(), ..Survey::default() };
         let seen: Vec<_> = of(&survey).into_iter().map(|a| (a.kind, a.member)).collect();
         let named = |member: &str| Some(member.to_owned());
@@ -198,7 +198,7 @@ mod tests {
         let lost = |voter| MemberLine {
             name: "c4".into(),
             problem: Some("refused at tcp".into()),
-            known: known("c4"),
+            known: member_info("c4"),
             silent_to_all: true,
             voter,
             ..MemberLine::default()
@@ -228,7 +228,7 @@ mod tests {
             distrusted: true,
             ..MemberLine::default()
         };
-        let members = vec![says("c1", 90, 0), distrusted];
+        let members = vec![line("c1", 90, 0), distrusted];
         let mut survey = Survey { health: "no leader", members, ..Survey::default() };
         let raised = of(&survey);
         assert_eq!([raised[0].kind, raised[1].kind], ["NO_LEADER", "MEMBER_DISTRUSTED"]);

@@ -78,7 +78,7 @@ mod tests {
 
     /// A worker that is heard except during `silence`, gets a row at 3 s, and reports this about it; all of its
     /// results are refused.
-    fn told(silence: std::ops::Range<u64>, says: &[(&str, u64, bool)]) -> Vec<String> {
+    fn problems(silence: std::ops::Range<u64>, says: &[(&str, u64, bool)]) -> Vec<String> {
         let event = |ms: u64, what| Event { time_ns: ms * MS, what };
         let (session, epoch) = (7, 2);
         let observer = "w1".to_owned();
@@ -109,9 +109,9 @@ mod tests {
 
     #[test]
     fn the_first_result_of_a_worker_that_is_heard_is_taken() {
-        let wrong = told(0..0, &[("complete", 2, false)]);
+        let wrong = problems(0..0, &[("complete", 2, false)]);
         assert!(wrong.len() == 1 && wrong[0].contains("(lines 1 and 2)"), "{wrong:?}");
-        assert_eq!(told(4000..5500, &[("complete", 2, false)]).len(), 1, "an allowed silence");
+        assert_eq!(problems(4000..5500, &[("complete", 2, false)]).len(), 1, "an allowed silence");
         for (why, silence, says) in [
             ("it was silent", 3000..5200, vec![("complete", 2, false)]),
             ("it was silent just before", 1000..3200, vec![("complete", 2, false)]),
@@ -120,7 +120,7 @@ mod tests {
             ("it was given up before", 0..0, vec![("yield", 2, false), ("complete", 2, false)]),
             ("a failure may be late", 0..0, vec![("fail", 2, false)]),
         ] {
-            assert_eq!(told(silence, &says), Vec::<String>::new(), "{why}");
+            assert_eq!(problems(silence, &says), Vec::<String>::new(), "{why}");
         }
     }
 }

@@ -236,7 +236,7 @@ mod tests {
     }
 
     /// The meaning of the last of these answers to one claim.
-    fn told(answers: Vec<ClientError>) -> ClientError {
+    fn result_of(answers: Vec<ClientError>) -> ClientError {
         let (mut doubt, mut last) = (false, None);
         for answer in answers {
             let (answer, now) = judged::<()>(Err(answer), doubt, Instant::now());
@@ -251,9 +251,9 @@ mod tests {
             || ClientError::NoLeader { what: "claim a shard", waited_ms: 1, tried: Vec::new() };
         let forgotten =
             || ClientError::from(RpcError::new(ErrorCode::SessionUnknown, "it is forgotten"));
-        let refused = told(vec![no_leader(), forgotten()]);
+        let refused = result_of(vec![no_leader(), forgotten()]);
         assert!(was_forgotten(&refused), "no member was asked before: {refused}");
-        let doubtful = told(vec![unknown(false), no_leader(), forgotten()]);
+        let doubtful = result_of(vec![unknown(false), no_leader(), forgotten()]);
         assert!(
             matches!(doubtful, ClientError::OutcomeUnknown { forgotten: true, .. }),
             "{doubtful}"

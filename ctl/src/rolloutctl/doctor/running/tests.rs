@@ -78,7 +78,7 @@ fn a_voter_in_an_unknown_zone_makes_no_zone_safe() {
 }
 
 /// The cluster's record of a member.
-fn known(name: &str, voter: bool) -> Option<v1::MemberInfo> {
+fn member_info(name: &str, voter: bool) -> Option<v1::MemberInfo> {
     Some(v1::MemberInfo {
         name: name.into(),
         peer_addr: format!("{name}.example:7421"),
@@ -94,7 +94,7 @@ fn lost(name: &str, voter: bool) -> MemberLine {
     MemberLine {
         name: name.into(),
         voter: Some(voter),
-        known: known(name, voter),
+        known: member_info(name, voter),
         silent_to_all: true,
         ..MemberLine::default()
     }
@@ -161,7 +161,7 @@ fn troubled(name: &str, role: &str) -> MemberLine {
         ..MemberSays::default()
     };
     let voter = role != "waiting";
-    let known = known(name, voter);
+    let known = member_info(name, voter);
     MemberLine {
         name: name.into(),
         address: format!("{name}.example:7420"),

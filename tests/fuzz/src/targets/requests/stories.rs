@@ -20,14 +20,14 @@ impl Story {
     fn begin() -> Self {
         let mut story = Self { member: Member::open(), bytes: Vec::new(), session: 0, seq: 0 };
         let open = v1::OpenSessionRequest { client_name: "c".into() };
-        if let Reply::ClientOpened { session } = story.say(0, &open) {
+        if let Reply::ClientOpened { session } = story.send(0, &open) {
             story.session = session.0;
         }
         story
     }
 
     /// Adds a message, and gives the last reply of the ledger.
-    fn say(&mut self, kind: u8, message: &impl Message) -> Reply {
+    fn send(&mut self, kind: u8, message: &impl Message) -> Reply {
         let message = message.encode_to_vec();
         self.bytes.push(kind);
         push_sized(&mut self.bytes, &message);
@@ -109,20 +109,20 @@ fn rows(run: u32, attempt: u64, start: u64, len: u32) -> v1::HeldRows {
 fn batch() -> Story {
     let mut story = Story::begin();
     let message = create(&mut story);
-    let Reply::Run { run, .. } = story.say(1, &message) else { return story };
+    let Reply::Run { run, .. } = story.send(1, &message) else { return story };
     let run = run.0;
     let message = segments(&mut story, run);
-    story.say(2, &message);
-    let Reply::Registered { session: one, .. } = story.say(7, &register("w1")) else {
+    story.send(2, &message);
+    let Reply::Registered { session: one, .. } = story.send(7, &register("w1")) else {
         return story;
     };
-    let Reply::Registered { session: two, .. } = story.say(7, &register("w2")) else {
+    let Reply::Registered { session: two, .. } = story.send(7, &register("w2")) else {
         return story;
     };
     let pull = |seq| v1::Exchange { seq, credit_rows: 3, ..Default::default() };
-    let Reply::Granted(granted) = story.say(8, &exchange(one, pull(1))) else { return story };
+    let Reply::Granted(granted) = story.send(8, &exchange(one, pull(1))) else { return story };
     let attempt = granted.first().map_or(0, |granted| granted.held.attempt.0);
-    story.say(8, &exchange(two, pull(1)));
+    story.send(8, &exchange(two, pull(1)));
     let part = v1::PartResult {
         run,
         part: blob(9),
@@ -145,8 +145,8 @@ fn batch() -> Story {
         ..Default::default()
     };
     let (parts, failures, deaths) = (vec![part], vec![failure], vec![death]);
-    story.say(8, &exchange(one, v1::Exchange { parts, failures, deaths, ..pull(2) }));
-    story.say(8, &heartbeat(two, vec![rows(run, attempt + 1, 3, 2)]));
+    story.send(8, &exchange(one, v1::Exchange { parts, failures, deaths, ..pull(2) }));
+    story.send(8, &heartbeat(two, vec![rows(run, attempt + 1, 3, 2)]));
     story.wait(20);
     story.wait(60);
     story
@@ -158,20 +158,20 @@ fn operators() -> Story {
     let (name, request) = ("w1".to_owned(), story.id());
     let cordon =
         v1::CordonWorkerRequest { name, slot: Some(1), cordoned: true, ..Default::default() };
-    story.say(10, &v1::CordonWorkerRequest { request, ..cordon });
+    story.send(10, &v1::CordonWorkerRequest { request, ..cordon });
     let (name, request) = ("w1".to_owned(), story.id());
-    story.say(9, &v1::DrainWorkerRequest { name, request, ..Default::default() });
+    story.send(9, &v1::DrainWorkerRequest { name, request, ..Default::default() });
     let action = v1::RunAction::Pause.into();
     let (name, request) = ("r".to_owned(), story.id());
-    story.say(4, &v1::ControlRunRequest { name, request, action, ..Default::default() });
+    story.send(4, &v1::ControlRunRequest { name, request, action, ..Default::default() });
     let (namespace, request) = ("team".to_owned(), story.id());
     let quota =
         v1::SetQuotaRequest { namespace, create: true, runs_max: Some(1), ..Default::default() };
-    story.say(12, &v1::SetQuotaRequest { request, ..quota });
+    story.send(12, &v1::SetQuotaRequest { request, ..quota });
     let (identity, request) = ("worker/gpu-7".to_owned(), story.id());
-    story.say(15, &v1::RevokeRequest { identity, request, ..Default::default() });
+    story.send(15, &v1::RevokeRequest { identity, request, ..Default::default() });
     let (name, request) = ("cordon-after".to_owned(), story.id());
-    story.say(41, &v1::SetSettingRequest { request, name, value: 1 });
+    story.send(41, &v1::SetSettingRequest { request, name, value: 1 });
     let token = v1::CreateTokenRequest {
         request: story.id(),
         name: "t".into(),
@@ -181,16 +181,16 @@ fn operators() -> Story {
         uses_max: 1,
         ..Default::default()
     };
-    story.say(13, &token);
+    story.send(13, &token);
     let (name, request) = ("r".to_owned(), story.id());
     let set =
         v1::SetDeadlineRequest { name, request, deadline_ms: 86_400_000, ..Default::default() };
-    story.say(42, &set);
+    story.send(42, &set);
     let action = v1::RunAction::Cancel.into();
     let (name, request) = ("r".to_owned(), story.id());
-    story.say(4, &v1::ControlRunRequest { name, request, action, ..Default::default() });
+    story.send(4, &v1::ControlRunRequest { name, request, action, ..Default::default() });
     let (name, request) = ("r".to_owned(), story.id());
-    story.say(5, &v1::DeleteRunRequest { name, request, ..Default::default() });
+    story.send(5, &v1::DeleteRunRequest { name, request, ..Default::default() });
     story
 }
 
@@ -218,7 +218,7 @@ fn rendezvous() -> Story {
             join_timeout_ms: 10_000,
             last_call_ms: 1000,
         };
-        story.say(18, &join);
+        story.send(18, &join);
         let arrive = v1::ArriveRequest {
             request: story.id(),
             barrier: Some(v1::BarrierName { job: job(), barrier: "x".into() }),
@@ -228,7 +228,7 @@ fn rendezvous() -> Story {
             timeout_ms: 5000,
             ..Default::default()
         };
-        story.say(22, &arrive);
+        story.send(22, &arrive);
     }
     let pair = v1::StorePair { key: b"k"[..].into(), value: b"1"[..].into() };
     let set = v1::store_op::Kind::Set(v1::StoreSet { pairs: vec![pair.clone()] });
@@ -237,7 +237,7 @@ fn rendezvous() -> Story {
     let store = Some(v1::StoreName { job: "j".into(), round: 1, ..Default::default() });
     let ops = ops.map(|kind| v1::StoreOp { kind: Some(kind) }).to_vec();
     let request = story.id();
-    story.say(24, &v1::StoreApplyRequest { request, store, ops });
+    story.send(24, &v1::StoreApplyRequest { request, store, ops });
     story.wait(11);
     story
 }
@@ -254,7 +254,7 @@ fn training() -> Story {
     let (name, request) = ("d".to_owned(), story.id());
     let dataset =
         v1::CreateDatasetRequest { name, request, spec: Some(spec), ..Default::default() };
-    story.say(17, &dataset);
+    story.send(17, &dataset);
     let trainer =
         v1::TrainerDecl { name: "t".into(), host: "h".into(), instance: 1, keep_alive_ms: 0 };
     let join = v1::JoinJobRequest {
@@ -263,18 +263,18 @@ fn training() -> Story {
         trainer: Some(trainer),
         ..Default::default()
     };
-    let Reply::Joined { incarnation, .. } = story.say(27, &join) else { return story };
+    let Reply::Joined { incarnation, .. } = story.send(27, &join) else { return story };
     let by = Some(v1::TrainerRef { job: job(), trainer: "t".into(), ticket: incarnation.0 });
     let (dataset, request) = ("d".to_owned(), story.id());
     let claim = v1::ClaimShardRequest { request, by: by.clone(), dataset, epoch: 0 };
-    let Reply::Shard { number, token, .. } = story.say(32, &claim) else { return story };
+    let Reply::Shard { number, token, .. } = story.send(32, &claim) else { return story };
     let begin = v1::BeginCheckpointRequest {
         request: story.id(),
         by: by.clone(),
         step: 1,
         ..Default::default()
     };
-    story.say(35, &begin);
+    story.send(35, &begin);
     let end_sample = 10 * u64::from(number) + 5;
     let progress = v1::ShardProgress { dataset: "d".into(), epoch: 0, shard: number, end_sample };
     let report = v1::ReportCheckpointRequest {
@@ -286,7 +286,7 @@ fn training() -> Story {
         objects: 1,
         progress: vec![progress],
     };
-    story.say(36, &report);
+    story.send(36, &report);
     let finish = v1::FinishShardRequest {
         request: story.id(),
         by,
@@ -296,7 +296,7 @@ fn training() -> Story {
         token: token.0,
         step: 2,
     };
-    story.say(33, &finish);
+    story.send(33, &finish);
     story.wait(60);
     story
 }

@@ -18,18 +18,18 @@ struct Played {
 }
 
 impl Played {
-    async fn say(&mut self, message: &FromEngine) {
+    async fn send(&mut self, message: &FromEngine) {
         frame::write(&mut self.socket, message).await.unwrap();
     }
 
-    async fn hear(&mut self) -> ToEngine {
+    async fn receive(&mut self) -> ToEngine {
         let heard = timeout(Duration::from_secs(10), frame::read(&mut self.socket)).await;
         heard.expect("the agent says something").unwrap()
     }
 
     /// The ticket of the next row that it receives.
     async fn started(&mut self) -> u64 {
-        match self.hear().await {
+        match self.receive().await {
             ToEngine::Start(row) => row.ticket,
             other => panic!("no row: {other:?}"),
         }
@@ -70,8 +70,8 @@ impl<T: Send + 'static> Agent<T> {
         lives: impl FnOnce(Supervisor, Process) -> L,
     ) -> (Self, Played) {
         let (agent, mut played) = Self::begin(dir, stall_timeout, START, lives).await;
-        played.say(&FromEngine::Hello { version: frame::VERSION }).await;
-        played.say(&FromEngine::Ready).await;
+        played.send(&FromEngine::Hello { version: frame::VERSION }).await;
+        played.send(&FromEngine::Ready).await;
         (agent, played)
     }
 
@@ -111,7 +111,7 @@ impl<T: Send + 'static> Agent<T> {
             Supervisor { config, shared: shared.clone(), news: sender, state: told, stop };
         let lives = tokio::spawn(lives(supervisor, process));
         let mut played = Played { socket: UnixStream::from_std(theirs).unwrap() };
-        assert!(matches!(played.hear().await, ToEngine::Hello { .. }));
+        assert!(matches!(played.receive().await, ToEngine::Hello { .. }));
         (Self { shared, lives, news, state }, played)
     }
 
@@ -132,7 +132,7 @@ impl<T: Send + 'static> Agent<T> {
     }
 
     /// Its caller no longer wants the row.
-    fn forget(&self, ticket: u64) {
+    fn cancel(&self, ticket: u64) {
         drop(Forget { shared: &self.shared, ticket });
     }
 
@@ -150,8 +150,8 @@ async fn an_engine_that_does_not_stop_an_unwanted_row_hangs_and_gets_no_other_ro
     let (agent, mut engine) = Agent::start(dir.path()).await;
     let (ticket, _outcome) = agent.want();
     assert_eq!(engine.started().await, ticket);
-    agent.forget(ticket);
-    assert_eq!(engine.hear().await, ToEngine::Cancel { ticket });
+    agent.cancel(ticket);
+    assert_eq!(engine.receive().await, ToEngine::Cancel { ticket });
     let (next, mut outcome) = agent.want();
     let shared = agent.shared.clone();
     assert_eq!(agent.ends().await, EndReason::Stalled);
@@ -169,16 +169,16 @@ async fn an_engine_that_answers_for_an_unwanted_row_lives_and_gets_the_next_row(
     // Longer than a hang in total.
     for _ in 0..4 {
         tokio::time::sleep(STALL / 2).await;
-        agent.forget(last);
+        agent.cancel(last);
         let (next, _) = agent.want();
-        assert_eq!(engine.hear().await, ToEngine::Cancel { ticket: last });
-        engine.say(&FromEngine::Stopped { ticket: last }).await;
+        assert_eq!(engine.receive().await, ToEngine::Cancel { ticket: last });
+        engine.send(&FromEngine::Stopped { ticket: last }).await;
         assert_eq!(engine.started().await, next);
         last = next;
     }
-    agent.forget(last);
-    assert_eq!(engine.hear().await, ToEngine::Cancel { ticket: last });
-    engine.say(&FromEngine::Stopped { ticket: last }).await;
+    agent.cancel(last);
+    assert_eq!(engine.receive().await, ToEngine::Cancel { ticket: last });
+    engine.send(&FromEngine::Stopped { ticket: last }).await;
     tokio::time::sleep(2 * STALL).await;
     assert!(!agent.lives.is_finished(), "an engine that has nothing to do does not hang");
 }
@@ -198,16 +198,16 @@ async fn a_rows_time_begins_when_the_engine_is_given_it() {
     let ticket = played.started().await;
     let failure = hanging.await.unwrap().unwrap_err();
     assert_eq!((&*failure.code, failure.end), ("ATTEMPT_TIMEOUT", RowEnd::Failed));
-    assert_eq!(played.hear().await, ToEngine::Cancel { ticket });
+    assert_eq!(played.receive().await, ToEngine::Cancel { ticket });
     // Until the engine has answered for it, others wait: one times out, which is no fault of its own, and one succeeds.
     let (in_vain, waits) = (run(100), run(4000));
     assert_eq!(in_vain.await.unwrap().unwrap_err().end, RowEnd::NotStarted);
     tokio::time::sleep(Duration::from_millis(2000)).await;
-    played.say(&FromEngine::Stopped { ticket }).await;
+    played.send(&FromEngine::Stopped { ticket }).await;
     let ticket = played.started().await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let done = Completion::default();
-    played.say(&frame::of_row(ticket, Ok(done.clone()))).await;
+    played.send(&frame::of_row(ticket, Ok(done.clone()))).await;
     assert_eq!(waits.await.unwrap(), Ok(done), "it had its whole time");
 }
 
@@ -256,8 +256,8 @@ async fn rows_come_back_until_an_engine_is_ready_again() {
     let (_, early) = agent.want();
     let early = timeout(Duration::from_secs(10), early).await.expect("it comes back").unwrap();
     assert_eq!(early.unwrap_err().end, RowEnd::NotStarted);
-    engine.say(&FromEngine::Hello { version: frame::VERSION }).await;
-    engine.say(&FromEngine::Ready).await;
+    engine.send(&FromEngine::Hello { version: frame::VERSION }).await;
+    engine.send(&FromEngine::Ready).await;
     assert_eq!(agent.news.recv().await, Some(News::Ready));
     let (ticket, _outcome) = agent.want();
     assert_eq!(engine.started().await, ticket);
@@ -277,7 +277,7 @@ async fn an_engine_that_does_not_begin_says_what_it_lacked() {
         });
         let (mut agent, mut engine) = begun.await;
         if let Some(said) = said {
-            engine.say(&said).await;
+            engine.send(&said).await;
         }
         let news = timeout(Duration::from_secs(20), agent.news.recv()).await;
         let Some(News::Died(death)) = news.expect("its death is told") else { panic!("none") };
