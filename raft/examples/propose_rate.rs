@@ -4,7 +4,8 @@
 //!
 //! `cargo run --release -p rollout-raft --example propose_rate [commands] [operations per command] [in flight]`
 
-#[path = "../tests/trio/mod.rs"]
+#[path = "../tests/members/trio.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
 mod trio;
 
 use std::time::{Duration, Instant};

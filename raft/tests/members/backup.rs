@@ -1,17 +1,15 @@
 //! A snapshot file of a working cluster, and a new cluster that continues from it.
 
-mod trio;
-
 use std::path::{Path, PathBuf};
 
+use crate::trio::{
+    Cluster, Member, bulk, certificates, chain_and_digest, config, free_port, open_clients,
+};
 use rollout_ledger::{EntryId, Ledger};
 use rollout_raft::{
     Backup, MemberRecord, RestoreError, RestorePlan, Restored, owner, restore, salvage,
 };
 use rollout_storage::{SnapshotFileReader, SnapshotFileWriter, SnapshotHeader};
-use trio::{
-    Cluster, Member, bulk, certificates, chain_and_digest, config, free_port, open_clients,
-};
 
 fn write(backup: &Backup, path: &Path) {
     let file = std::fs::File::create(path).expect("a file");
@@ -65,7 +63,7 @@ async fn goes_on(cluster: &mut Cluster, index: u64) {
     let (written, replies) =
         cluster.members[leader].node().propose(epoch, write).await.expect("applied");
     assert!(written > index, "indexes go on: {written} behind {index}");
-    assert_eq!(trio::opened(&replies), 1);
+    assert_eq!(crate::trio::opened(&replies), 1);
     cluster.all_applied(written).await;
     let expected = chain_and_digest(cluster.members[leader].node());
     for (_, node) in cluster.running() {

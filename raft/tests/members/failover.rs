@@ -1,8 +1,6 @@
 //! Each member is a process of its own, killed with SIGKILL: measures the time until another member leads, and checks
 //! that nothing acknowledged is lost.
 
-mod trio;
-
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,11 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::trio::{
+    LIMIT, certificates, config, free_port, logging, open_clients, open_epoch, sessions,
+};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::limits::CLIENTS_MAX;
 use rollout_proto::{Security, ServerTls, TlsFiles};
 use rollout_raft::{Leadership, MemberRecord, Node, ProposeError};
-use trio::{LIMIT, certificates, config, free_port, logging, open_clients, open_epoch, sessions};
 
 /// Set in a child: the directory of everything, the member's name and its port.
 const CHILD: &str = "ROLLOUT_TEST_MEMBER";
@@ -194,7 +194,7 @@ impl Processes {
     fn spawn(&mut self, at: usize) {
         let args = format!("{}|{}|{}", self.dir.path().display(), NAMES[at], self.ports);
         let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["member_process", "--exact", "--nocapture", "--test-threads=1"])
+            .args(["failover::member_process", "--exact", "--nocapture", "--test-threads=1"])
             .env(CHILD, args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,19 +1,17 @@
 //! Members at a distance, up to the limits of each profile: heartbeats alone keep the lease, and a leader whose
 //! answers come too late steps down.
 
-mod trio;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::trio::{Cluster, Member, eventually, logging, open_clients, waiting};
 use rollout_proto::{DialMap, Profile};
 use rollout_raft::{Leadership, RaftConfig, Role};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use trio::{Cluster, Member, eventually, logging, open_clients, waiting};
 
 /// Far longer than any lease.
 const IDLE: Duration = Duration::from_secs(8);

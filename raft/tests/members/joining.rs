@@ -1,12 +1,10 @@
 //! Members join and leave a working cluster: no client waits longer than for an election, and nothing is lost.
 
-mod trio;
-
-use rollout_raft::{ClusterError, Joins, MemberRecord, Node};
-use trio::{
+use crate::trio::{
     Cluster, Member, bulk, chain_and_digest, eventually, logging, open_clients, set_version,
     waiting,
 };
+use rollout_raft::{ClusterError, Joins, MemberRecord, Node};
 
 /// A cluster of the first `formed` of these members; the others wait.
 async fn partly(names: &[&str], formed: usize) -> Cluster {
@@ -68,7 +66,11 @@ impl Cluster {
         for member in
             self.members.iter().filter(|m| m.is_running() && listed.contains(&m.config.name))
         {
-            assert!(member.node().applied(index, trio::LIMIT).await, "{} lags", member.config.name);
+            assert!(
+                member.node().applied(index, crate::trio::LIMIT).await,
+                "{} lags",
+                member.config.name
+            );
             assert_eq!(chain_and_digest(member.node()), expected, "{}", member.config.name);
         }
     }

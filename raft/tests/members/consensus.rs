@@ -1,14 +1,12 @@
 //! Three members over TCP with mTLS: tests the promises of consensus to the coordinator.
 
-mod trio;
-
 use std::time::Duration;
 
-use rollout_raft::{Leadership, Node, ProposeError, Role};
-use trio::{
+use crate::trio::{
     Cluster, LIMIT, bulk, chain_and_digest, digest_at, eventually, logging, open_clients, opened,
     sessions, waiting,
 };
+use rollout_raft::{Leadership, Node, ProposeError, Role};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_members_apply_the_same_commands_in_the_same_order() {

@@ -2,7 +2,6 @@
 //!
 //! Invariant: they talk over TCP with mTLS and share nothing else; a stopped member closes its sockets.
 //! Absent: fixed waits. Everything waits for a condition, with a generous limit.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -14,14 +13,14 @@ use rollout_ledger::{
 };
 use rollout_proto::pki::{IssueRequest, init_ca, issue};
 use rollout_proto::{DialMap, Role, Security, ServerTls};
-use rollout_raft::{ClusterId, Joins, Leadership, MemberRecord, Node, NotLeader, RaftConfig};
+use rollout_raft::{ClusterId, Joins, Leadership, MemberRecord, Node, RaftConfig};
 use tokio::runtime::Runtime;
 
 /// The longest that anything may take here.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Polls until `found` finds something.
-pub async fn eventually<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = found().await {
@@ -33,7 +32,7 @@ pub async fn eventually<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>
 }
 
 /// Certificates for members called `names`, reached over loopback.
-pub fn certificates(dir: &Path, names: &[&str]) -> Vec<Security> {
+pub(crate) fn certificates(dir: &Path, names: &[&str]) -> Vec<Security> {
     let ca = dir.join("ca");
     init_ca(&ca, "test").expect("an authority");
     let certificate = |name: &&str| {
@@ -51,39 +50,39 @@ pub fn certificates(dir: &Path, names: &[&str]) -> Vec<Security> {
 }
 
 /// A free port on loopback. Another process could take it before it is used; none of these tests does.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("its address").port()
 }
 
-pub fn config(dir: PathBuf, name: &str, security: Security) -> RaftConfig {
+pub(crate) fn config(dir: PathBuf, name: &str, security: Security) -> RaftConfig {
     RaftConfig::new(dir, name, DialMap::default(), security)
 }
 
 /// One member, running or stopped.
-pub struct Member {
-    pub config: RaftConfig,
-    pub port: u16,
+pub(crate) struct Member {
+    pub(crate) config: RaftConfig,
+    pub(crate) port: u16,
     node: Option<Node>,
     server: Option<Runtime>,
 }
 
 impl Member {
-    pub async fn start(config: RaftConfig, port: u16) -> Self {
+    pub(crate) async fn start(config: RaftConfig, port: u16) -> Self {
         let mut member = Self { config, port, node: None, server: None };
         member.restart().await;
         member
     }
 
-    pub fn node(&self) -> &Node {
+    pub(crate) fn node(&self) -> &Node {
         self.node.as_ref().expect("running")
     }
 
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.node.is_some()
     }
 
-    pub fn record(&self) -> MemberRecord {
+    pub(crate) fn record(&self) -> MemberRecord {
         MemberRecord {
             id: 0,
             name: self.config.name.clone(),
@@ -98,7 +97,7 @@ impl Member {
     }
 
     /// Opens the directory and serves the peer port.
-    pub async fn restart(&mut self) {
+    pub(crate) async fn restart(&mut self) {
         let node = Node::open(self.config.clone()).await.expect("opens");
         let server = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -127,7 +126,7 @@ impl Member {
     }
 
     /// Ends the member without warning the others.
-    pub async fn stop(&mut self) {
+    pub(crate) async fn stop(&mut self) {
         self.close();
         let node = self.node.take().expect("running");
         node.stop().await;
@@ -150,14 +149,18 @@ impl Drop for Member {
 }
 
 /// A formed cluster.
-pub struct Cluster {
-    pub members: Vec<Member>,
-    pub id: ClusterId,
-    pub dir: tempfile::TempDir,
+pub(crate) struct Cluster {
+    pub(crate) members: Vec<Member>,
+    pub(crate) id: ClusterId,
+    pub(crate) dir: tempfile::TempDir,
 }
 
 /// Members that wait to be adopted.
-pub async fn waiting(dir: &Path, names: &[&str], adjust: impl Fn(&mut RaftConfig)) -> Vec<Member> {
+pub(crate) async fn waiting(
+    dir: &Path,
+    names: &[&str],
+    adjust: impl Fn(&mut RaftConfig),
+) -> Vec<Member> {
     let securities = certificates(dir, names);
     let mut members = Vec::new();
     for (name, security) in names.iter().zip(securities) {
@@ -170,7 +173,7 @@ pub async fn waiting(dir: &Path, names: &[&str], adjust: impl Fn(&mut RaftConfig
 
 impl Cluster {
     /// Three members, formed.
-    pub async fn form(adjust: impl Fn(&mut RaftConfig)) -> Self {
+    pub(crate) async fn form(adjust: impl Fn(&mut RaftConfig)) -> Self {
         logging();
         let dir = tempfile::tempdir().expect("a directory");
         let members = waiting(dir.path(), &["a", "b", "c"], adjust).await;
@@ -179,13 +182,13 @@ impl Cluster {
         Self { members, id, dir }
     }
 
-    pub fn running(&self) -> impl Iterator<Item = (usize, &Node)> {
+    pub(crate) fn running(&self) -> impl Iterator<Item = (usize, &Node)> {
         let running = self.members.iter().enumerate().filter(|(_, member)| member.is_running());
         running.map(|(at, member)| (at, member.node()))
     }
 
     /// The member that leads and has confirmed it with a quorum, and its term.
-    pub async fn leader(&self) -> (usize, u64) {
+    pub(crate) async fn leader(&self) -> (usize, u64) {
         eventually("a leader", async || {
             for (at, node) in self.running() {
                 let leads = matches!(*node.leadership().borrow(), Leadership::Leader { .. });
@@ -199,7 +202,7 @@ impl Cluster {
     }
 
     /// A leader that has opened dispatch, and its epoch.
-    pub async fn open(&self) -> (usize, u64) {
+    pub(crate) async fn open(&self) -> (usize, u64) {
         eventually("an open epoch", async || {
             let (at, epoch) = self.leader().await;
             self.members[at].node().propose(epoch, open_epoch(epoch)).await.ok()?;
@@ -209,7 +212,7 @@ impl Cluster {
     }
 
     /// Waits until every running member has applied `index`.
-    pub async fn all_applied(&self, index: u64) {
+    pub(crate) async fn all_applied(&self, index: u64) {
         for (at, node) in self.running() {
             assert!(node.applied(index, LIMIT).await, "member {at} has not applied {index}");
         }
@@ -217,7 +220,7 @@ impl Cluster {
 }
 
 /// Prints what the members say when a test fails; `RUST_LOG` chooses.
-pub fn logging() {
+pub(crate) fn logging() {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     drop(tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init());
 }
@@ -226,20 +229,20 @@ fn command(epoch: u64, body: Body) -> Vec<u8> {
     Command { epoch: CoordEpoch(epoch), at: LedgerMs(0), wall_ms: 0, body }.encode()
 }
 
-pub fn open_epoch(epoch: u64) -> Vec<u8> {
+pub(crate) fn open_epoch(epoch: u64) -> Vec<u8> {
     command(epoch, Body::OpenEpoch)
 }
 
-pub fn set_version(epoch: u64, version: u32) -> Vec<u8> {
+pub(crate) fn set_version(epoch: u64, version: u32) -> Vec<u8> {
     command(epoch, Body::SetVersion(version))
 }
 
-pub fn digest_at(epoch: u64) -> Vec<u8> {
+pub(crate) fn digest_at(epoch: u64) -> Vec<u8> {
     command(epoch, Body::DigestAt)
 }
 
 /// A command that opens client sessions with these names.
-pub fn open_clients(epoch: u64, names: &[String]) -> Vec<u8> {
+pub(crate) fn open_clients(epoch: u64, names: &[String]) -> Vec<u8> {
     let open = |name: &String| {
         Op::from(OpKind::OpenClient(op::OpenClient { name: name.clone(), holder: String::new() }))
     };
@@ -247,13 +250,13 @@ pub fn open_clients(epoch: u64, names: &[String]) -> Vec<u8> {
 }
 
 /// A command of about `ops * 120` bytes.
-pub fn bulk(epoch: u64, ops: usize, tag: usize) -> Vec<u8> {
+pub(crate) fn bulk(epoch: u64, ops: usize, tag: usize) -> Vec<u8> {
     let names: Vec<String> = (0..ops).map(|op| format!("{tag:0>40}-{op:0>60}")).collect();
     open_clients(epoch, &names)
 }
 
 /// A command of about `ops * 110` bytes whose operations are all refused.
-pub fn refused(epoch: u64, ops: usize) -> Vec<u8> {
+pub(crate) fn refused(epoch: u64, ops: usize) -> Vec<u8> {
     let slot = SlotRef { session: SessionId(1), slot: SlotNo(0) };
     let fail = |_| {
         Op::from(OpKind::Fail(op::Fail {
@@ -269,7 +272,7 @@ pub fn refused(epoch: u64, ops: usize) -> Vec<u8> {
 }
 
 /// The sessions that the replies opened.
-pub fn sessions(replies: &[Reply]) -> Vec<SessionId> {
+pub(crate) fn sessions(replies: &[Reply]) -> Vec<SessionId> {
     let session = |reply: &Reply| match reply {
         Reply::ClientOpened { session } => Some(*session),
         _ => None,
@@ -278,14 +281,10 @@ pub fn sessions(replies: &[Reply]) -> Vec<SessionId> {
 }
 
 /// How many of the replies opened a session.
-pub fn opened(replies: &[Reply]) -> usize {
+pub(crate) fn opened(replies: &[Reply]) -> usize {
     sessions(replies).len()
 }
 
-pub fn chain_and_digest(node: &Node) -> ([u8; 32], [u8; 32]) {
+pub(crate) fn chain_and_digest(node: &Node) -> ([u8; 32], [u8; 32]) {
     node.with_ledger(|ledger| (ledger.chain(), ledger.state_digest())).expect("a member")
-}
-
-pub fn not_leader<T: std::fmt::Debug>(result: Result<T, NotLeader>) -> bool {
-    result.is_err()
 }

@@ -1,14 +1,12 @@
 //! Members that lack much of the log: none of them gets leadership, and none is counted on when another is removed.
 
-mod trio;
-
 use std::time::Duration;
 
+use crate::trio::{Cluster, Member, eventually, logging, open_clients, refused, waiting};
 use rollout_proto::DialMap;
 use rollout_raft::{ClusterError, Node, NotLeader};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use trio::{Cluster, Member, eventually, logging, open_clients, refused, waiting};
 
 /// What passes to a member on one connection in a second: heartbeats, and one or two of the entries written here.
 const BYTES_PER_S: f64 = 65_536.0;

@@ -1,9 +1,7 @@
 //! Members of different builds in one cluster: which versions each supports, and which builds may no longer start.
 
-mod trio;
-
+use crate::trio::{Cluster, Member, eventually, logging, open_clients, set_version, waiting};
 use rollout_raft::{ClusterError, Node, OpenError, RaftConfig};
-use trio::{Cluster, Member, eventually, logging, open_clients, set_version, waiting};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_say_what_they_support_and_an_old_build_is_not_started_on_a_newer_version() {

@@ -1,12 +1,10 @@
 //! What followers of events get from the members: the same events everywhere, complete, or an error that says what is
 //! missing.
 
-mod trio;
-
+use crate::trio::{Cluster, eventually};
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
 use rollout_ledger::{Body, Command, EngineSpec, OpKind, RunSpec, op};
 use rollout_raft::{EventPosition, Node};
-use trio::{Cluster, eventually};
 
 /// A command that makes `count` runs and as many events.
 fn runs(epoch: u64, count: usize, tag: usize) -> Vec<u8> {

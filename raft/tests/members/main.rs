@@ -1,0 +1,14 @@
+//! Three members with real disks and sockets in one process, one concept per module. One program: each that links this
+//! crate costs half a minute of compilation.
+
+mod backup;
+mod consensus;
+mod events;
+mod failover;
+mod golden_data;
+mod joining;
+mod keeping_up;
+mod latency;
+mod membership;
+mod trio;
+mod versions;
