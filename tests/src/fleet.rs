@@ -25,7 +25,7 @@ use self::conditions::Proxied;
 use crate::clocks::Clocks;
 use crate::process::Process;
 use crate::s3::S3;
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use rollout_jepsen::delay::OneWay;
 use rollout_proto::Role;
 use rollout_proto::pki;
@@ -41,8 +41,12 @@ use tempfile::TempDir;
 /// Time limit of one command.
 const COMMAND_MAX: Duration = Duration::from_secs(120);
 
-/// The number of ports from 10,000 up that tests choose from, below those that Linux assigns.
-const PORTS: u32 = 22_000;
+/// The first port that tests choose from, unless [`FIRST_PORT`] names another.
+const PORT_DEFAULT: u32 = 10_000;
+/// The number of ports that a test program chooses from. With two programs they are below those that Linux assigns.
+const PORTS: u32 = 11_000;
+/// Names the first port of a test program that runs beside another one. `xtask test` sets it.
+const FIRST_PORT: &str = "ROLLOUT_TEST_FIRST_PORT";
 
 /// The options of a fleet.
 #[derive(Clone, Default)]
@@ -103,9 +107,13 @@ pub struct Fleet {
 /// If no address is free.
 pub fn free_addr() -> Result<String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = match std::env::var(FIRST_PORT) {
+        Ok(port) => port.parse().with_context(|| format!("{FIRST_PORT}={port} is no port"))?,
+        Err(_) => PORT_DEFAULT,
+    };
     for _ in 0..PORTS {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 10_000 + (std::process::id().wrapping_mul(211).wrapping_add(next)) % PORTS;
+        let port: u32 = first + (std::process::id().wrapping_mul(211).wrapping_add(next)) % PORTS;
         let addr = format!("127.0.0.1:{port}");
         if TcpListener::bind(&addr).is_ok() {
             return Ok(addr);

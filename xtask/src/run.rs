@@ -1,6 +1,6 @@
 //! Owns: running a command to its end: output, time limit, exit status.
 //!
-//! Invariant: output appears at once and whole. A command that exceeds its limit is killed and counts as failed.
+//! Invariant: output appears at once and whole, or by the line if commands run beside each other. A command that exceeds its limit is killed and counts as failed.
 //! Absent: what the output means.
 
 use crate::signals;
@@ -43,8 +43,37 @@ impl CommandOutcome {
 /// # Errors
 /// When the command cannot be started, or this program cannot print.
 pub(crate) fn watched(
+    command: Command,
+    limit: Duration,
+    on_line: &mut dyn FnMut(&str),
+) -> Result<CommandOutcome> {
+    watch(command, limit, &mut print, on_line)
+}
+
+/// The same for one of several commands at a time. Prints whole lines, and the label before each.
+///
+/// # Errors
+/// When the command cannot be started, or this program cannot print.
+pub(crate) fn watched_beside_others(
+    label: &str,
+    command: Command,
+    limit: Duration,
+    on_line: &mut dyn FnMut(&str),
+) -> Result<CommandOutcome> {
+    let mut printed = Ok(());
+    let ended = watch(command, limit, &mut |_| Ok(()), &mut |line| {
+        if printed.is_ok() {
+            printed = print(format!("{label}: {line}\n").as_bytes());
+        }
+        on_line(line);
+    });
+    printed.and(ended)
+}
+
+fn watch(
     mut command: Command,
     limit: Duration,
+    on_bytes: &mut dyn FnMut(&[u8]) -> Result<()>,
     on_line: &mut dyn FnMut(&str),
 ) -> Result<CommandOutcome> {
     let begun = Instant::now();
@@ -62,7 +91,7 @@ pub(crate) fn watched(
         if open {
             match chunks.recv_timeout(POLL) {
                 Ok(bytes) => {
-                    print(&bytes)?;
+                    on_bytes(&bytes)?;
                     lines.feed(&bytes, on_line);
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -165,6 +194,16 @@ mod tests {
         let (ended, lines) = shell("echo one; echo two >&2; printf three", LONG);
         assert_eq!(ended.problem(), None);
         assert_eq!(lines, ["one", "two", "three"]);
+    }
+
+    #[test]
+    fn one_of_several_commands_passes_its_lines_on_without_its_label() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; printf two"]);
+        let mut lines = Vec::new();
+        let mut on_line = |line: &str| lines.push(line.to_owned());
+        let ended = watched_beside_others("label", command, LONG, &mut on_line);
+        assert_eq!((ended.unwrap().problem(), lines), (None, vec!["one".into(), "two".into()]));
     }
 
     #[test]

@@ -9,11 +9,13 @@ use crate::checks::{self, Check};
 use crate::filters::{self, Listed, Selected};
 use crate::libtest::{Counts, Output};
 use crate::report::Report;
-use crate::run::watched;
+use crate::run::{CommandOutcome, watched, watched_beside_others};
 use crate::seeded;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
+use std::collections::VecDeque;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time for a program of unit and integration tests, and for all doc tests.
@@ -23,6 +25,11 @@ const PROCESS_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// The label of the doc tests of all crates.
 const DOC_TESTS: &str = "doc tests";
+
+/// The first port of a program that runs beside another one, and how many ports each has: `rollout_tests::free_addr`.
+const FIRST_PORT: &str = "ROLLOUT_TEST_FIRST_PORT";
+const PORTS_FROM: u16 = 10_000;
+const PORTS_OF_LANE: u16 = 11_000;
 
 /// Where the process tests find the programs.
 const BIN_DIR: &str = "ROLLOUT_BIN_DIR";
@@ -48,6 +55,9 @@ pub(crate) struct TestArgs {
     /// Also build the tests behind these features of rollout-tests: torch, vllm
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     features: Vec<String>,
+    /// How many programs that start real processes run at a time: they wait more than they compute
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=2))]
+    lanes: u16,
     /// List the selected tests and run none
     #[arg(long)]
     list: bool,
@@ -105,9 +115,8 @@ pub(crate) fn run(workspace: &Workspace, args: &TestArgs) -> Result<bool> {
     if args.doc_tests() {
         runs.doc_tests(&mut report);
     }
-    for (program, selected) in parts().filter(|(program, _)| program.starts_processes()) {
-        executed += runs.program(program, selected, &mut report);
-    }
+    let beside = parts().filter(|(program, _)| program.starts_processes());
+    executed += runs.in_lanes(beside, args.lanes, &mut report);
     if args.runs_checks() {
         for check in Check::ALL {
             checks::stage(workspace, check, &built.programs, &mut report);
@@ -172,9 +181,8 @@ impl Runs<'_> {
     /// Runs a program, if something of it is selected. Returns how many tests it executed.
     fn program(&self, program: &TestProgram<'_>, selected: &Selected, report: &mut Report) -> u64 {
         let Some(filters) = selected.filters() else { return 0 };
-        let limit = if program.starts_processes() { PROCESS_LIMIT } else { UNIT_LIMIT };
         match self.command(program, filters) {
-            Ok(command) => observe(&program.label, command, limit, report),
+            Ok(command) => observe(&program.label, command, UNIT_LIMIT, report),
             Err(error) => {
                 report.fail(format!("{}: {error:#}", program.label));
                 0
@@ -182,10 +190,49 @@ impl Runs<'_> {
         }
     }
 
+    /// Runs the programs that start processes: in each lane one at a time, in their order. Returns how many tests they
+    /// executed.
+    fn in_lanes<'p>(
+        &self,
+        programs: impl Iterator<Item = (&'p &'p TestProgram<'p>, &'p Selected)>,
+        lanes: u16,
+        report: &mut Report,
+    ) -> u64 {
+        let mut waiting = VecDeque::new();
+        for (program, selected) in programs {
+            let Some(filters) = selected.filters() else { continue };
+            match self.command(program, filters) {
+                Ok(command) => waiting.push_back((program.label.as_str(), command)),
+                Err(error) => report.fail(format!("{}: {error:#}", program.label)),
+            }
+        }
+        let (waiting, report) = (Mutex::new(waiting), Mutex::new(report));
+        let run_lane = |lane: u16| {
+            let mut executed = 0;
+            loop {
+                let next = lock(&waiting).pop_front();
+                let Some((label, mut command)) = next else { return executed };
+                command.env(FIRST_PORT, (PORTS_FROM + lane * PORTS_OF_LANE).to_string());
+                println!("-- {label}");
+                let observed = Observed::of(|on_line| {
+                    watched_beside_others(label, command, PROCESS_LIMIT, on_line)
+                });
+                executed += observed.judge(label, &mut lock(&report));
+            }
+        };
+        let run_lane = &run_lane;
+        std::thread::scope(|scope| {
+            let others: Vec<_> =
+                (1..lanes).map(|lane| scope.spawn(move || run_lane(lane))).collect();
+            let own = run_lane(0);
+            own + others.into_iter().map(|lane| lane.join().unwrap_or_default()).sum::<u64>()
+        })
+    }
+
     fn command(&self, program: &TestProgram<'_>, filters: &[String]) -> Result<Command> {
         let mut command = self.workspace.test_program(&program.path, program.package)?;
         if program.starts_processes() {
-            // Fleets measure time: two at once would disturb each other. What they print shows how far a long test is.
+            // What they print shows how far a long test is.
             command.args(["--test-threads=1", "--nocapture"]);
             command.env(BIN_DIR, &self.built.programs);
             self.workspace.name_commit(&mut command);
@@ -203,26 +250,48 @@ impl Runs<'_> {
 /// Runs a command that prints what test programs print, and judges it. Returns how many tests it executed.
 fn observe(label: &str, command: Command, limit: Duration, report: &mut Report) -> u64 {
     println!("-- {label}");
-    let begun = Instant::now();
-    let mut output = Output::default();
-    let ended = watched(command, limit, &mut |line| output.line(line));
-    let problem = match &ended {
-        Ok(ended) => ended.problem(),
-        Err(error) => Some(format!("{error:#}")),
-    };
-    // A test may start its own program again, which then prints a result too. The program's own is the last.
-    let counts = match label {
-        DOC_TESTS => sum(&output.results),
-        _ => output.results.last().copied().unwrap_or_default(),
-    };
-    report.stage(label, begun.elapsed(), counts.to_string());
-    for failure in failures(label, problem, &output) {
-        report.fail(failure);
+    Observed::of(|on_line| watched(command, limit, on_line)).judge(label, report)
+}
+
+/// What a test program printed, and how it ended.
+struct Observed {
+    output: Output,
+    took: Duration,
+    problem: Option<String>,
+}
+
+impl Observed {
+    fn of(run: impl FnOnce(&mut dyn FnMut(&str)) -> Result<CommandOutcome>) -> Self {
+        let begun = Instant::now();
+        let mut output = Output::default();
+        let problem = match run(&mut |line| output.line(line)) {
+            Ok(ended) => ended.problem(),
+            Err(error) => Some(format!("{error:#}")),
+        };
+        Self { output, took: begun.elapsed(), problem }
     }
-    for reason in output.not_run {
-        report.not_run(reason);
+
+    /// Adds it to the report. Returns how many tests were executed.
+    fn judge(self, label: &str, report: &mut Report) -> u64 {
+        let Self { output, took, problem } = self;
+        // A test may start its own program again, which then prints a result too. The program's own is the last.
+        let counts = match label {
+            DOC_TESTS => sum(&output.results),
+            _ => output.results.last().copied().unwrap_or_default(),
+        };
+        report.stage(label, took, counts.to_string());
+        for failure in failures(label, problem, &output) {
+            report.fail(failure);
+        }
+        for reason in output.not_run {
+            report.not_run(reason);
+        }
+        counts.passed + counts.failed
     }
-    counts.passed + counts.failed
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn sum(results: &[Counts]) -> Counts {
