@@ -39,8 +39,8 @@ use v1::tokens_server::Tokens as _;
 pub(super) const NO_REQUEST: RequestId = RequestId { session: SessionId(0), seq: 0, ack_upto: 0 };
 
 /// The most memory that a decoded request may take. A retry of 10,000 rows, the most that `rolloutctl` names, takes
-/// less than half of it.
-const REQUEST_WEIGHT_MAX: usize = 512 << 10;
+/// about half of it if each row is a range of its own.
+const REQUEST_WEIGHT_MAX: usize = 1 << 20;
 
 /// The services whose handlers it calls.
 #[derive(Clone)]
@@ -81,24 +81,24 @@ struct Asked {
     request: bytes::Bytes,
 }
 
-impl Asked {
-    /// Refuses a request that would take much memory. To the layer that bounds the memory of messages, it is bytes.
-    fn check_weight(&self) -> Result<(), RpcError> {
-        let Some(method) = message_weight::method(&self.method) else { return Ok(()) };
-        match Weighing::new(method, self.request.len()).add(&self.request)? > REQUEST_WEIGHT_MAX {
-            true => {
-                let text = format!(
-                    "the request to check takes more than {REQUEST_WEIGHT_MAX} bytes of memory, the most in a dry run"
-                );
-                Err(RpcError::new(ErrorCode::LimitExceeded, text))
-            }
-            false => Ok(()),
-        }
+/// The memory that a request of this method takes once it is decoded. Refuses one that would take much: to the layer
+/// that bounds the memory of messages, it is bytes.
+fn weight(method: &str, request: &[u8]) -> Result<usize, RpcError> {
+    let Some(method) = message_weight::method(method) else { return Ok(request.len()) };
+    let weight = Weighing::new(method, request.len()).add(request)?;
+    if weight > REQUEST_WEIGHT_MAX {
+        let text = format!(
+            "the request to check takes more than {REQUEST_WEIGHT_MAX} bytes of memory, the most in a dry run"
+        );
+        return Err(RpcError::new(ErrorCode::LimitExceeded, text));
     }
+    Ok(weight)
+}
 
+impl Asked {
     /// The request, as its method receives it.
     fn decoded<T: DryRunnable>(self) -> Result<Request<T>, RpcError> {
-        self.check_weight()?;
+        weight(T::METHOD, &self.request)?;
         let request = T::decode(self.request)
             .map_err(|error| invalid(format!("the request of {}: {error}", self.method)))?;
         Ok(Request::from_parts(self.metadata, self.extensions, request))
@@ -188,5 +188,29 @@ impl Shared {
             Some(checked) => checked.map_err(|why| reject::rejected(&why)),
             None => Err(not_checked(kind.name())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn retry_of(rows: u64) -> v1::RetryItemsRequest {
+        // Rows of the longest runs, none beside another.
+        let rows = v1::Rows::from_ranges((0..rows).map(|n| ((1 << 28) + 2 * n, 1)));
+        v1::RetryItemsRequest { run: "eval".into(), rows: Some(rows), ..Default::default() }
+    }
+
+    fn weight_of<T: DryRunnable>(request: &T) -> Result<usize, RpcError> {
+        weight(T::METHOD, &request.encode_to_vec())
+    }
+
+    #[test]
+    fn a_retry_of_as_many_single_rows_as_rolloutctl_names_may_be_checked() {
+        let weight = weight_of(&retry_of(10_000)).expect("it may");
+        let about_half = REQUEST_WEIGHT_MAX / 5 * 2..REQUEST_WEIGHT_MAX / 5 * 3;
+        assert!(about_half.contains(&weight), "{weight} bytes");
+        let refused = weight_of(&retry_of(20_000)).map_err(|refusal| refusal.code);
+        assert_eq!(refused, Err(ErrorCode::LimitExceeded));
     }
 }
