@@ -1,9 +1,10 @@
 //! Owns: room for the exchanges in progress of one worker, on all of its streams.
 //!
-//! Invariant: an exchange names at most as many rows as a worker with that many slots can report at once, and so do all
-//! exchanges in progress of the worker together, however many streams it opens and however often it registers. An
-//! exchange over the bound is an error, which ends the stream. An exchange that finds no room waits, and meanwhile its
-//! stream is not read.
+//! Invariant: an exchange names at most as many rows as a worker with that many slots can report at once. All exchanges
+//! in progress of the worker together name at most twice as many, however many streams it opens and however often it
+//! registers: its reports on a stream that has died, and their repeats on the next one. An exchange over the bound is
+//! an error, which ends the stream. An exchange that finds no room waits, and meanwhile its stream is not read, so
+//! heartbeats wait too.
 //! Absent: the memory that a message takes while it arrives (`body_budget`), and pulls that wait for work (`parked`).
 
 use crate::grpc::convert::{self, Checked};
@@ -30,8 +31,15 @@ pub(super) fn slots_rows_max(slots: usize) -> u64 {
     slots as u64 * u64::from(limits::SLOT_ROWS_MAX) * 2
 }
 
+/// Rows of one exchange.
 fn rows_max(slots: usize) -> u64 {
     slots_rows_max(slots) + PARTS_ROWS_MAX
+}
+
+/// Rows of all exchanges in progress. With room for one exchange only, those of a dead stream would make their repeats
+/// on a new stream wait, and the heartbeats behind them.
+fn room_rows(slots: usize) -> u32 {
+    u32::try_from(2 * rows_max(slots)).unwrap_or(u32::MAX)
 }
 
 /// The number of rows that an exchange names. Refuses more than a worker with this many slots can have. A set counts
@@ -122,23 +130,22 @@ impl ExchangeRoom {
     ) -> Checked<Option<Place>> {
         let rows = rows_named(exchange, slots)?;
         let texts = (exchange.encoded_len() / BYTES_PER_ROW) as u64;
-        // An exchange larger than the whole room waits until it is alone.
-        let all = self.widen(slots);
-        let permits = u32::try_from(rows.saturating_add(texts)).unwrap_or(u32::MAX).min(all);
+        // An exchange with long texts takes half of the room at most.
+        let permits = rows.saturating_add(texts).min(rows_max(slots));
+        let permits = u32::try_from(permits).unwrap_or(u32::MAX);
+        self.widen(slots);
         let Ok(exchange) = self.exchanges.clone().acquire_owned().await else { return Ok(None) };
         let rows = self.rows.clone().acquire_many_owned(permits).await;
         let room = self.clone();
         Ok(rows.ok().map(|rows| Place { _exchange: exchange, _rows: rows, _room: room }))
     }
 
-    /// Makes the room large enough for a worker with this many slots. Returns how many rows it has.
-    fn widen(&self, slots: usize) -> u32 {
-        let least = u32::try_from(rows_max(slots)).unwrap_or(u32::MAX);
+    /// Makes the room large enough for a worker with this many slots.
+    fn widen(&self, slots: usize) {
         let mut all = self.rows_all.lock();
-        let more = least.saturating_sub(*all);
+        let more = room_rows(slots).saturating_sub(*all);
         self.rows.add_permits(more as usize);
         *all += more;
-        *all
     }
 }
 
@@ -226,23 +233,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exchanges_in_progress_together_name_no_more_rows_than_one_may() {
+    async fn exchanges_in_progress_together_name_at_most_twice_the_rows_of_one() {
         let room = ExchangeRooms::default().of(worker("w"));
-        let half = nacks(vec![set(0, rows_max(1) / 2 - 1)]);
-        let first = room.place(&half, 1).await.expect("it may").expect("a place");
-        let second = room.place(&half, 1).await.expect("it may").expect("a place");
-        {
-            let mut third = pin!(room.place(&half, 1));
-            assert!(poll!(&mut third).is_pending(), "it waits for room");
-            drop(first);
-            assert!(poll!(&mut third).is_ready());
-        }
-        // An exchange that takes the whole room waits until it is alone.
         let all = nacks(vec![set(0, rows_max(1))]);
-        let mut alone = pin!(room.place(&all, 1));
-        assert!(poll!(&mut alone).is_pending());
-        drop(second);
-        assert!(poll!(&mut alone).is_ready(), "the third has gone too");
+        let half = nacks(vec![set(0, rows_max(1) / 2 - 1)]);
+        let first = room.place(&all, 1).await.expect("it may").expect("a place");
+        let second = room.place(&half, 1).await.expect("it may").expect("a place");
+        let third = room.place(&half, 1).await.expect("it may").expect("a place");
+        {
+            let mut fourth = pin!(room.place(&half, 1));
+            assert!(poll!(&mut fourth).is_pending(), "it waits for room");
+            drop(second);
+            assert!(poll!(&mut fourth).is_ready());
+        }
+        let mut full = pin!(room.place(&all, 1));
+        assert!(poll!(&mut full).is_pending());
+        drop(third);
+        assert!(poll!(&mut full).is_ready(), "the fourth has gone too");
+        drop(first);
+    }
+
+    #[tokio::test]
+    async fn a_worker_repeats_a_full_exchange_on_a_new_stream_while_the_first_is_in_progress() {
+        let rooms = ExchangeRooms::default();
+        let message = "x".repeat(usize::try_from(rows_max(1)).expect("it fits") * BYTES_PER_ROW);
+        let failures = vec![v1::FailedAttempt { message, ..Default::default() }];
+        let long = v1::Exchange { failures, ..Default::default() };
+        for full in [nacks(vec![set(0, rows_max(1))]), long] {
+            let dead = rooms.of(worker("w"));
+            let first = dead.place(&full, 1).await.expect("it may").expect("a place");
+            drop(dead);
+            let next = rooms.of(worker("w"));
+            assert!(poll!(pin!(next.place(&full, 1))).is_ready(), "heartbeats are behind it");
+            drop(first);
+        }
     }
 
     #[tokio::test]
@@ -251,12 +275,14 @@ mod tests {
         let all = nacks(vec![set(0, rows_max(1))]);
         let (one, two) = (rooms.of(worker("w")), rooms.of(worker("w")));
         let first = one.place(&all, 1).await.expect("it may").expect("a place");
-        let mut second = pin!(two.place(&all, 1));
-        assert!(poll!(&mut second).is_pending(), "the other stream has taken it");
+        let second = two.place(&all, 1).await.expect("it may").expect("a place");
+        let mut third = pin!(two.place(&all, 1));
+        assert!(poll!(&mut third).is_pending(), "the room is full");
         let other = rooms.of(("other".to_owned(), "w".to_owned()));
         assert!(poll!(pin!(other.place(&all, 1))).is_ready(), "of another namespace");
         drop(first);
-        assert!(poll!(&mut second).is_ready());
+        assert!(poll!(&mut third).is_ready(), "the other stream has left it");
+        drop(second);
     }
 
     #[tokio::test]
@@ -265,15 +291,16 @@ mod tests {
         let all = nacks(vec![set(0, rows_max(1))]);
         let closed = rooms.of(worker("w"));
         let first = closed.place(&all, 1).await.expect("it may").expect("a place");
+        let second = closed.place(&all, 1).await.expect("it may").expect("a place");
         drop(closed);
         let next = rooms.of(worker("w"));
         {
-            let mut second = pin!(next.place(&all, 1));
-            assert!(poll!(&mut second).is_pending());
+            let mut third = pin!(next.place(&all, 1));
+            assert!(poll!(&mut third).is_pending());
             drop(first);
-            assert!(poll!(&mut second).is_ready());
+            assert!(poll!(&mut third).is_ready());
         }
-        drop(next);
+        drop((second, next));
         assert!(rooms.0.lock().is_empty(), "nothing is left of a worker without streams");
     }
 
@@ -282,11 +309,12 @@ mod tests {
         let room = ExchangeRooms::default().of(worker("w"));
         let exchange = nacks(vec![set(0, rows_max(1))]);
         let first = room.place(&exchange, 1).await.expect("it may").expect("a place");
+        let second = room.place(&exchange, 1).await.expect("it may").expect("a place");
         let more = nacks(vec![set(0, rows_max(2) - rows_max(1) - 1)]);
         assert!(poll!(pin!(room.place(&more, 1))).is_pending(), "there is none for one slot");
-        let second = room.place(&more, 2).await.expect("it may").expect("a place");
-        drop((first, second));
-        assert_eq!(room.rows.available_permits() as u64, rows_max(2));
+        let third = room.place(&more, 2).await.expect("it may").expect("a place");
+        drop((first, second, third));
+        assert_eq!(room.rows.available_permits(), room_rows(2) as usize);
     }
 
     #[tokio::test]
@@ -296,10 +324,12 @@ mod tests {
         let failures = vec![v1::FailedAttempt { message, ..Default::default() }];
         let long = v1::Exchange { failures, ..Default::default() };
         let first = room.place(&long, 0).await.expect("it may").expect("a place");
+        let second = room.place(&long, 0).await.expect("it may").expect("a place");
         let exchange = nacks(vec![set(0, 1)]);
-        let mut second = pin!(room.place(&exchange, 0));
-        assert!(poll!(&mut second).is_pending());
+        let mut third = pin!(room.place(&exchange, 0));
+        assert!(poll!(&mut third).is_pending());
         drop(first);
-        assert!(poll!(&mut second).is_ready());
+        assert!(poll!(&mut third).is_ready());
+        drop(second);
     }
 }
