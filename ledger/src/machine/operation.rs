@@ -46,7 +46,7 @@ pub(crate) trait Operation {
     /// Whether the ledger would accept it now, or the rejection. `None`: it has no dry run. Operations that an
     /// administrator's command causes have one.
     ///
-    /// The ledger is borrowed immutably, so a dry run changes nothing. `apply` calls the same check before its first
+    /// The ledger is borrowed immutably, so a dry run changes nothing. `apply` makes the same check before its first
     /// change, so the two refuse the same; `tests/model` compares them.
     fn dry_run(&self, _ledger: &Ledger) -> Option<Result<(), Rejection>> {
         None
