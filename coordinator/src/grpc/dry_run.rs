@@ -42,6 +42,9 @@ pub(super) const NO_REQUEST: RequestId = RequestId { session: SessionId(0), seq:
 /// about half of it if each row is a range of its own.
 const REQUEST_WEIGHT_MAX: usize = 1 << 20;
 
+/// The longest path of a method. A longer one is refused, and not repeated in an error or a line of the audit.
+const METHOD_BYTES_MAX: usize = 128;
+
 /// The services whose handlers it calls.
 #[derive(Clone)]
 pub(crate) struct DryRunsService {
@@ -105,6 +108,14 @@ impl Asked {
     }
 }
 
+fn check_path(method: &str) -> Result<(), RpcError> {
+    match method.len() {
+        0 => Err(invalid("name the method of the request")),
+        1..=METHOD_BYTES_MAX => Ok(()),
+        _ => Err(invalid(format!("the path of a method has at most {METHOD_BYTES_MAX} bytes"))),
+    }
+}
+
 fn not_checked(what: &str) -> RpcError {
     let text = format!("this member checks no dry run of {what}");
     RpcError::new(ErrorCode::UnsupportedVersion, text).with_outcome(Outcome::NotApplied)
@@ -157,9 +168,7 @@ impl v1::dry_runs_server::DryRuns for DryRunsService {
         request: Request<v1::DryRunRequest>,
     ) -> Result<Response<v1::DryRunResponse>, Status> {
         let (metadata, extensions, v1::DryRunRequest { method, request }) = request.into_parts();
-        if method.is_empty() {
-            return Err(invalid("name the method of the request").into());
-        }
+        check_path(&method)?;
         // Before the request is decoded.
         authz::authorize(&method, extensions.get::<PeerInfo>())?;
         self.check(Asked { metadata, extensions, method, request }).await?;
@@ -212,5 +221,17 @@ mod tests {
         assert!(about_half.contains(&weight), "{weight} bytes");
         let refused = weight_of(&retry_of(20_000)).map_err(|refusal| refusal.code);
         assert_eq!(refused, Err(ErrorCode::LimitExceeded));
+    }
+
+    #[test]
+    fn an_empty_or_a_long_path_is_refused_and_not_repeated() {
+        for method in rollout_proto::METHODS {
+            assert_eq!(check_path(method.path), Ok(()), "{}", method.path);
+        }
+        for method in [String::new(), "/x".repeat(1 << 19)] {
+            let refusal = check_path(&method).expect_err("no method has it");
+            assert_eq!(refusal.code, ErrorCode::InvalidArgument);
+            assert!(refusal.message.len() < METHOD_BYTES_MAX, "{refusal:?}");
+        }
     }
 }
