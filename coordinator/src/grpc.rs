@@ -248,6 +248,19 @@ impl Shared {
         }
     }
 
+    /// The id of a request to which old clients give none. A dry run always has one, whose session does not exist: if
+    /// its operation were proposed by mistake, the ledger would reject it.
+    pub(crate) fn request_of_any_client(
+        &self,
+        identity: &Identity,
+        request: Option<&v1::RequestId>,
+    ) -> Result<Option<RequestId>, RpcError> {
+        match request {
+            None if !is_dry_run() => Ok(None),
+            request => self.request_in(identity, request).map(Some),
+        }
+    }
+
     /// Applies a client's operation.
     pub(crate) async fn apply(
         &self,

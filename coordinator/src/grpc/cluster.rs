@@ -234,8 +234,7 @@ impl v1::cluster_server::Cluster for ClusterService {
             Some(n) => Some(SlotNo(u16::try_from(n).map_err(|_| no_slot(&r.name, n))?)),
             None => None,
         };
-        // Old clients send no request id.
-        let id = r.request.map(|id| self.0.request_in(&identity, Some(&id))).transpose()?;
+        let id = self.0.request_of_any_client(&identity, r.request.as_ref())?;
         let (cordoned, reason) = (r.cordoned, r.reason);
         let kind = OpKind::Cordon(op::Cordon { session, slot, cordoned, reason: reason.clone() });
         match self.0.apply(id, kind).await {
@@ -268,7 +267,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         let leading = self.0.reading().await?;
         let found = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
         let session = found.ok_or_else(|| no_worker(&namespace, &r.name))?;
-        let id = r.request.map(|id| self.0.request_in(&identity, Some(&id))).transpose()?;
+        let id = self.0.request_of_any_client(&identity, r.request.as_ref())?;
         let kind = OpKind::Drain(op::DrainWorker { session, deadline_ms: r.deadline_ms });
         match self.0.apply(id, kind).await {
             // The worker left after it was found.

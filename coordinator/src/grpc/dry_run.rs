@@ -203,6 +203,24 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rollout_ledger::id::{CoordEpoch, LedgerMs};
+    use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Quota, Rejection, Reply};
+
+    #[test]
+    fn the_ledger_rejects_an_operation_that_was_proposed_in_a_dry_run() {
+        let mut ledger = Ledger::new([7; 16]);
+        let mut apply = |index, body| {
+            let command = Command { epoch: CoordEpoch(1), at: LedgerMs(0), wall_ms: 0, body };
+            let entry = EntryId { index, term: 1 };
+            ledger.apply(entry, &command.encode()).expect("it is known").remove(0)
+        };
+        apply(1, Body::OpenEpoch);
+        let kind = OpKind::SetQuota(Quota { namespace: "default".into(), ..Quota::default() });
+        let escaped = Op { request: Some(NO_REQUEST), kind: kind.clone() };
+        let rejected = Reply::Rejected(Rejection::SessionUnknown);
+        assert_eq!(apply(2, Body::Ops(vec![escaped])), rejected);
+        assert_eq!(apply(3, Body::Ops(vec![Op { request: None, kind }])), Reply::Ok);
+    }
 
     fn retry_of(rows: u64) -> v1::RetryItemsRequest {
         // Rows of the longest runs, none beside another.

@@ -116,8 +116,7 @@ impl v1::namespaces_server::Namespaces for NamespacesService {
         // A quota protects other namespaces, so the administrator of one namespace may not raise its own.
         check_every_namespace(&identity)?;
         let leading = self.0.leading()?;
-        // Old clients send no request id.
-        let id = r.request.map(|id| self.0.request_in(&identity, Some(&id))).transpose()?;
+        let id = self.0.request_of_any_client(&identity, r.request.as_ref())?;
         let quota = Quota {
             namespace: name.clone(),
             create: r.create,
