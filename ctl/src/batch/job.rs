@@ -116,6 +116,13 @@ pub async fn create(session: &Session, job: &Job) -> Result<v1::CreateRunRespons
     submit::create(session, &job.namespace, &job.name, job.spec.clone(), &job.folder).await
 }
 
+/// Step 3 for a run that exists with the same spec, apart from what may change. The cluster would refuse its creation:
+/// the digest of its spec contains the deadline of its submission.
+pub fn found(run: &v1::RunSummary) -> v1::CreateRunResponse {
+    let (run, folder) = (run.run, run.folder.clone());
+    v1::CreateRunResponse { run, folder, created: false, ..v1::CreateRunResponse::default() }
+}
+
 /// Step 4: declares its input with the reused results and closes it unless it stays open.
 pub async fn declare(
     session: &Session,

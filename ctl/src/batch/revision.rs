@@ -46,8 +46,10 @@ pub struct Family {
 pub enum Choice {
     /// A run that has this input, or begins with it and accepts more rows.
     There(String),
-    /// A run that lacks part of the input.
+    /// A run with this spec that lacks part of the input.
     Complete(String),
+    /// A resumed run that differs or has ended. The cluster, or the reading of the input, reports how.
+    Mismatch(String),
     /// A run that stays open and gets the rows that it lacks.
     Append(String),
     /// A run that does not exist yet.
@@ -68,10 +70,9 @@ impl Family {
         self.runs.last()
     }
 
-    /// The folder of the revision with that name, if it exists.
-    pub fn folder_of(&self, name: &str) -> Option<String> {
-        let run = self.runs.iter().find(|run| run.name == name)?;
-        Some(run.folder.clone())
+    /// The revision with that name, if it exists.
+    pub fn get(&self, name: &str) -> Option<&v1::RunSummary> {
+        self.runs.iter().find(|run| run.name == name)
     }
 
     /// Revisions that have not ended.

@@ -100,6 +100,24 @@ fn in_a_fresh_directory_the_same_command_again_is_one_run_with_every_row_once() 
 }
 
 #[test]
+fn an_interrupted_submission_is_completed_although_the_file_has_another_deadline() {
+    for fails in [Fails::Killed("create", true)].into_iter().chain(AFTER) {
+        for resume in [false, true] {
+            let cluster = TestCluster::start();
+            let job = Job::new(&cluster, "job", INPUT);
+            fail(&cluster, &job, fails, &["--name", "A"]);
+            let config = job.read("batch.toml");
+            job.write("batch.toml", &format!("{config}[run]\ndeadline_s = 3600\n"));
+            let more: &[&str] = if resume { &["--resume", "A"] } else { &["--name", "A"] };
+            ended_well(&job.batch(more), fails);
+            let runs: Vec<_> = cluster.state.lock().runs.values().cloned().collect();
+            assert_eq!(runs.iter().map(rows).collect::<Vec<_>>(), [2], "{fails:?}");
+            assert_eq!(runs[0].spec.deadline_ms, 0, "{fails:?}");
+        }
+    }
+}
+
+#[test]
 fn a_run_that_never_was_does_not_displace_the_one_of_the_directory() {
     let other = ["--name", "B", "--overwrite"];
     for fails in BEFORE {

@@ -91,3 +91,47 @@ fn a_run_ends_at_the_deadline_that_was_set_last() -> Result<()> {
     fleet.verify()?;
     fleet.passed()
 }
+
+#[test]
+fn an_open_run_continues_when_its_submission_is_repeated_with_another_deadline() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &slow())?;
+    let (input, out) = (fleet.path("eval.jsonl"), fleet.path("eval-out"));
+    std::fs::write(&input, "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n")?;
+    let config = fleet.path("eval.batch.toml").to_string_lossy().into_owned();
+    let submit = |deadline_s: u32, more: &[&str]| -> Result<String> {
+        let text = format!(
+            "[model]\nuri = \"mock/tiny\"\n[sampling]\nmax_tokens = 16\n[input]\nglob = {input:?}\n\
+             [output]\ndir = {out:?}\n[run]\nname = \"eval\"\ndeadline_s = {deadline_s}\n"
+        );
+        std::fs::write(&config, text)?;
+        let args = ["infer", "batch", "--config", &config, "--timeout", "90s"];
+        let ended = fleet.rollout(&[&args, more].concat()).output()?;
+        let printed = String::from_utf8_lossy(&ended.stderr).into_owned();
+        ensure!(ended.status.success(), "{deadline_s} {more:?}: {printed}");
+        Ok(printed)
+    };
+    submit(3600, &["--keep-open", "--detach"])?;
+    let set = fleet.ctl(&["run", "set-deadline", "eval", "--deadline", "3h"])?;
+    ensure!(set.status.success(), "{set:?}");
+    // The deadline of the cluster, that of the submission, and another one.
+    for (deadline_s, more) in [
+        (10_800, &["--keep-open", "--detach"][..]),
+        (3600, &["--keep-open", "--detach"]),
+        (7200, &["--resume", "eval", "--keep-open", "--detach"]),
+        (7200, &[]),
+    ] {
+        let printed = submit(deadline_s, more)?;
+        let notes = printed.contains("run eval keeps its deadline");
+        ensure!(notes == (deadline_s != 10_800), "{deadline_s} {more:?}: {printed}");
+    }
+    let printed = submit(3600, &["--resume", "eval"])?;
+    ensure!(!printed.contains("keeps its deadline"), "it has ended: {printed}");
+    let described = fleet.ctl_json(&["run", "describe", "eval"])?;
+    ensure!(described["run"]["state"] == "finished", "{described}");
+    ensure!(described["spec"]["deadlineSeconds"] == 10_800.0, "{described}");
+    let other = fleet.ctl(&["run", "describe", "eval.r2"])?;
+    ensure!(other.status.code() == Some(4), "another revision was made: {other:?}");
+    fleet.verify()?;
+    fleet.passed()
+}

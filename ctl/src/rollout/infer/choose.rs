@@ -10,7 +10,7 @@ use rollout_proto::{ErrorCode, Session, v1};
 use super::Batch;
 use crate::batch::error::BatchError;
 use crate::batch::revision::{self, Choice, Family};
-use crate::batch::{spec, submit, upload};
+use crate::batch::{spec, submit, upload, watch};
 use crate::export::parts::digest_of;
 use crate::input::files::InputFile;
 use crate::rollout::reading;
@@ -53,8 +53,7 @@ impl Batch<'_> {
         if let Some(choice) = self.compare(session, &described, files).await? {
             return Ok(choice);
         }
-        // The cluster or the reading of the input reports any other problem.
-        Ok(Choice::Complete(name.to_owned()))
+        Ok(Choice::Mismatch(name.to_owned()))
     }
 
     /// What this input and spec mean for an existing run.
@@ -75,6 +74,7 @@ impl Batch<'_> {
             return Ok(None);
         }
         if self.args.keep_open && !run.input_closed {
+            self.note_deadline(&run, &spec);
             return Ok(Some(Choice::Append(run.name)));
         }
         let have = have.iter().map(|(blob, _)| digest_of(blob)).collect::<Result<Vec<_>, _>>();
@@ -92,17 +92,25 @@ impl Batch<'_> {
             return Ok(None);
         }
         let choice = revision::compare(&run, &have, &ours);
-        if choice.is_some() && spec.deadline_ms != self.spec.deadline_ms {
-            self.progress.note(&format!(
-                "run {} keeps its deadline; `rolloutctl run set-deadline` changes it",
-                run.name
-            ));
+        if choice.is_some() {
+            self.note_deadline(&run, &spec);
         }
         match choice {
             None if !run.input_closed && !self.args.replace => {
                 Err(BatchError::OpenWithOthers { namespace: run.namespace, name: run.name })
             }
             choice => Ok(choice),
+        }
+    }
+
+    /// If the deadline of the open run differs from that of the batch file, prints how to change it.
+    pub(super) fn note_deadline(&self, run: &v1::RunSummary, spec: &v1::RunSpec) {
+        if spec.deadline_ms != self.spec.deadline_ms && !watch::ended(run) {
+            self.progress.note(&format!(
+                "run {} keeps its deadline; `rolloutctl run set-deadline` changes it, from cluster version 4 on \
+                 (`rolloutctl cluster upgrade`)",
+                run.name
+            ));
         }
     }
 

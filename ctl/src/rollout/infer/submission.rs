@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use rollout_proto::Session;
+use rollout_proto::{Session, v1};
 use rollout_storage::BlobStore;
 
 use super::Batch;
@@ -15,6 +15,7 @@ use crate::batch::error::BatchError;
 use crate::batch::job::{self, Job, Prepared};
 use crate::batch::revision::{self, Choice, Family};
 use crate::batch::submit;
+use crate::export;
 use crate::input::files;
 use crate::rollout::{append, reading, report};
 use crate::say::to_stderr;
@@ -26,16 +27,42 @@ impl Batch<'_> {
             return Ok(false);
         }
         let name = self.name();
-        // Only an existing run is resumed; creating it again then checks the spec and nothing else.
-        let there = submit::describe(&self.client, &self.namespace, &name).await?;
-        let (spec, folder) = (self.spec.clone(), there.run.unwrap_or_default().folder);
-        let found = submit::create(session, &self.namespace, &name, spec, &folder).await?;
+        // Only an existing run is resumed.
+        let described = submit::describe(&self.client, &self.namespace, &name).await?;
+        let run = described.run.clone().unwrap_or_default();
+        let same = match run.state() {
+            v1::RunState::Deleting => None,
+            _ => self.same_spec(session, &described).await?,
+        };
+        if same.is_none() {
+            // Creating it again reports how it differs, and changes nothing.
+            let spec = self.spec.clone();
+            submit::create(session, &self.namespace, &name, spec, &run.folder).await?;
+        }
+        if !run.input_closed && !self.args.keep_open {
+            return Ok(false);
+        }
+        if let Some(spec) = same {
+            self.note_deadline(&run, &spec);
+        }
         // With --keep-open the caller wants to append; the upload then reports that the run is closed.
-        if !found.input_closed || self.args.keep_open {
+        if self.args.keep_open {
             return Ok(false);
         }
         self.settle()?;
         Ok(true)
+    }
+
+    /// The run's full spec, if it is that of the batch file.
+    async fn same_spec(
+        &self,
+        session: &Session,
+        described: &v1::DescribeRunResponse,
+    ) -> Result<Option<v1::RunSpec>, BatchError> {
+        let store = revision::store_of(described, session.store_url())?;
+        let spec = export::full_spec(&store, described).await?;
+        let is_same = revision::same_spec(&spec, &self.spec, session.store_url());
+        Ok(is_same.then_some(spec))
     }
 
     pub(super) async fn submit(
@@ -53,6 +80,7 @@ impl Batch<'_> {
         };
         let (Choice::There(name)
         | Choice::Complete(name)
+        | Choice::Mismatch(name)
         | Choice::Append(name)
         | Choice::New(name)) = &choice;
         name.clone_into(&mut self.name.lock());
@@ -72,14 +100,13 @@ impl Batch<'_> {
         let revises = revision::split(name).1 > 1;
         let (namespace, name, spec) = (self.namespace.clone(), name.clone(), self.spec.clone());
         let keep_open = self.args.keep_open;
-        let folder = family.folder_of(&name);
+        let folder = family.get(&name).map(|run| run.folder.clone());
         let folder = folder.unwrap_or_else(|| submit::draw_folder(&self.client, &name));
         let job = Job { namespace, name, spec, files, store, folder, revises, keep_open };
-        let is_new = matches!(choice, Choice::New(_));
-        if is_new {
+        if matches!(choice, Choice::New(_)) {
             self.check_workers().await?;
         }
-        self.submit_job(session, &job, &family, is_new).await
+        self.submit_job(session, &job, &family, &choice).await
     }
 
     /// Refuses a new run if fewer workers are ready than the batch file requires. An existing run continues.
@@ -99,10 +126,10 @@ impl Batch<'_> {
         session: &Session,
         job: &Job,
         family: &Family,
-        is_new: bool,
+        choice: &Choice,
     ) -> Result<(), BatchError> {
         let prepared = self.prepare(job).await?;
-        if is_new {
+        if matches!(choice, Choice::New(_)) {
             self.enter(Stage::ReusingResults);
             self.replace(session, family).await?;
         } else {
@@ -113,7 +140,10 @@ impl Batch<'_> {
         let sources = family.before(&self.client, url, &job.name, &job.spec).await?;
         let input = job::reuse_earlier_results(session, job, prepared, sources).await?;
         self.enter(Stage::Submitting);
-        let created = job::create(session, job).await?;
+        let created = match family.get(&job.name) {
+            Some(run) if matches!(choice, Choice::Complete(_)) => job::found(run),
+            _ => job::create(session, job).await?,
+        };
         self.settle()?;
         let submitted = job::declare(session, job, created, input).await?;
         self.progress.note(&report::submitted(&job.name, &submitted));
