@@ -8,7 +8,6 @@
 
 mod certificates;
 mod members;
-mod requests;
 mod runs;
 mod settings;
 mod snapshots;
@@ -44,7 +43,8 @@ pub(super) trait Planned {
 
 /// A change that the leader checks before its plan is printed.
 pub(super) trait Checked: Planned {
-    /// The requests that it would send, one for each name.
+    /// The requests that it would send, one for each name: those of the command, except for their numbers, because a dry
+    /// run opens no session.
     fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>>;
 }
 
@@ -57,12 +57,29 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(in crate::rolloutctl) fn new<T: DryRunnable>(
-        name: &impl fmt::Display,
-        request: &T,
-    ) -> Self {
+    fn new<T: DryRunnable>(name: &impl fmt::Display, request: &T) -> Self {
         Self { name: name.to_string(), request: v1::DryRunRequest::of(request) }
     }
+}
+
+/// A request for each name.
+pub(super) fn for_each<N: fmt::Display, T: DryRunnable>(
+    names: &[N],
+    request: impl Fn(&N) -> T,
+) -> anyhow::Result<Vec<Asked>> {
+    Ok(names.iter().map(|name| Asked::new(name, &request(name))).collect())
+}
+
+/// The only request.
+pub(super) fn one<T: DryRunnable>(
+    name: &impl fmt::Display,
+    request: &T,
+) -> anyhow::Result<Vec<Asked>> {
+    Ok(vec![Asked::new(name, request)])
+}
+
+pub(super) fn job_name(namespace: &str, job: &str) -> Option<v1::JobName> {
+    Some(v1::JobName { namespace: namespace.to_owned(), job: job.to_owned() })
 }
 
 impl fmt::Display for Asked {

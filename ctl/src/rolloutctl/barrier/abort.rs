@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -31,7 +31,7 @@ pub(crate) struct AbortArgs {
 
 impl AbortArgs {
     /// Refuses one generation for several barriers.
-    pub(in crate::rolloutctl) fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), Failure> {
         match self.generation != 0 && self.barriers.len() > 1 {
             true => Err(Failure::usage("--generation belongs to one barrier: give one")),
             false => Ok(()),
@@ -39,11 +39,7 @@ impl AbortArgs {
     }
 
     /// The request for one barrier, without its number.
-    pub(in crate::rolloutctl) fn request(
-        &self,
-        namespace: &str,
-        barrier: &str,
-    ) -> v1::BarrierAbortRequest {
+    fn request(&self, namespace: &str, barrier: &str) -> v1::BarrierAbortRequest {
         let job = v1::JobName { namespace: namespace.to_owned(), job: self.job.clone() };
         v1::BarrierAbortRequest {
             request: None,
@@ -78,6 +74,13 @@ impl Verb for AbortArgs {
             abort(&globals.connect, format, (&self, barrier), globals.again).await
         })
         .await
+    }
+}
+
+impl Checked for AbortArgs {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        self.check()?;
+        for_each(&self.barriers, |barrier| self.request(namespace, barrier))
     }
 }
 

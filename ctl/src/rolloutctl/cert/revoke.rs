@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::instant::{parse_instant, shown};
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, one, planned};
 use crate::rolloutctl::request::numbered;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -33,7 +33,7 @@ pub(crate) struct RevokeArgs {
 
 impl RevokeArgs {
     /// The request, without its number.
-    pub(in crate::rolloutctl) fn request(&self) -> v1::RevokeRequest {
+    fn request(&self) -> v1::RevokeRequest {
         v1::RevokeRequest {
             request: None,
             identity: self.identity.clone().unwrap_or_default(),
@@ -97,6 +97,12 @@ impl Verb for RevokeArgs {
         .await?;
         let issued_before = self.issued_before.map(shown);
         output::emit(globals.format, &Revoked { identity: self.identity, issued_before })
+    }
+}
+
+impl Checked for RevokeArgs {
+    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        one(&self.identity.as_deref().unwrap_or("everyone"), &self.request())
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, for_each, one, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -48,6 +48,17 @@ impl Verb for UnrevokeArgs {
             withdraw(&globals.connect, format, Some(identity), globals.again).await
         })
         .await
+    }
+}
+
+impl Checked for UnrevokeArgs {
+    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        let request =
+            |identity: &str| v1::WithdrawRequest { request: None, identity: identity.to_owned() };
+        match self.everyone {
+            true => one(&"everyone", &request("")),
+            false => for_each(&self.identities, |identity| request(identity)),
+        }
     }
 }
 

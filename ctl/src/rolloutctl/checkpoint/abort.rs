@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, for_each, job_name, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -46,6 +46,16 @@ impl Verb for AbortArgs {
             abort(&globals.connect, format, (job.clone(), number), globals.again).await
         })
         .await
+    }
+}
+
+impl Checked for AbortArgs {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        for_each(&self.numbers, |number| v1::AbortCheckpointRequest {
+            request: None,
+            job: job_name(namespace, &self.job),
+            number: *number,
+        })
     }
 }
 

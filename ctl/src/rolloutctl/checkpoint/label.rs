@@ -4,7 +4,7 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, job_name, one, planned};
 use crate::rolloutctl::request::numbered;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -68,6 +68,18 @@ impl Verb for LabelArgs {
         )
         .await?;
         output::emit(globals.format, &Labelled { job: self.job, number: self.number, label })
+    }
+}
+
+impl Checked for LabelArgs {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        let request = v1::LabelCheckpointRequest {
+            request: None,
+            job: job_name(namespace, &self.job),
+            number: self.number,
+            label: self.label.clone().unwrap_or_default(),
+        };
+        one(&self.number, &request)
     }
 }
 

@@ -6,7 +6,7 @@ use rollout_proto::{services, v1};
 
 use super::settings::Setting;
 use crate::output;
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, one, planned};
 use crate::rolloutctl::request::Numbered;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -38,5 +38,12 @@ impl Verb for SetArgs {
             .await
             .map_err(|error| number.failed(error))?;
         output::emit(globals.format, &Setting::from(answer.setting.unwrap_or_default()))
+    }
+}
+
+impl Checked for SetArgs {
+    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        let (name, value) = (self.name.clone(), self.value);
+        one(&self.name, &v1::SetSettingRequest { request: None, name, value })
     }
 }

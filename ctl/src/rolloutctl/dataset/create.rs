@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::shown::Dataset;
 use crate::output::counted;
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, one, planned};
 use crate::rolloutctl::request::Numbered;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -100,6 +100,18 @@ impl Verb for CreateArgs {
             globals.format,
             &Created { dataset: answer.dataset.unwrap_or_default().into() },
         )
+    }
+}
+
+impl Checked for CreateArgs {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        let request = v1::CreateDatasetRequest {
+            request: None,
+            namespace: namespace.to_owned(),
+            name: self.name.clone(),
+            spec: Some(self.spec()),
+        };
+        one(&self.name, &request)
     }
 }
 

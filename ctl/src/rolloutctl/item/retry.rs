@@ -9,7 +9,7 @@ use crate::connect::ConnectArgs;
 use crate::hint::namespace_flag;
 use crate::output::counted;
 use crate::output::{self, Format, Report, u64_string};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, one, planned};
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -58,7 +58,7 @@ impl Report for Retried {
 
 impl RetryArgs {
     /// The named rows, each once.
-    pub(in crate::rolloutctl) fn named(&self) -> Result<v1::Rows, Failure> {
+    fn named(&self) -> Result<v1::Rows, Failure> {
         if self.rows.len() > ROWS_MAX {
             let message = format!("over {ROWS_MAX} rows at once; see: rolloutctl run retry --help");
             return Err(Failure::usage(message));
@@ -113,6 +113,12 @@ impl Verb for RetryArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let rows = self.named()?;
         retry(&globals.connect, globals.format, self.run, Some(rows), globals.again).await
+    }
+}
+
+impl Checked for RetryArgs {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        one(&self.run, &request(namespace, &self.run, Some(self.named()?)))
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, for_each, job_name, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -43,6 +43,15 @@ impl Verb for DeleteArgs {
             delete(&globals.connect, format, job, globals.again, globals.consent).await
         })
         .await
+    }
+}
+
+impl Checked for DeleteArgs {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        for_each(&self.jobs, |job| v1::DeleteJobRequest {
+            request: None,
+            job: job_name(namespace, job),
+        })
     }
 }
 

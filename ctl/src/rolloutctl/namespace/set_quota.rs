@@ -9,7 +9,7 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -36,7 +36,7 @@ pub(crate) struct SetQuotaArgs {
 
 impl SetQuotaArgs {
     /// The request, without its namespace and its number.
-    pub(in crate::rolloutctl) fn wanted(&self) -> Result<v1::SetQuotaRequest, Failure> {
+    fn wanted(&self) -> Result<v1::SetQuotaRequest, Failure> {
         let bounds = [self.runs_max.map(u64::from), self.pending_rows_max, self.running_rows_max];
         if bounds.iter().all(Option::is_none) && !self.create {
             let text = "say what to bound: --runs-max, --pending-rows-max or --running-rows-max";
@@ -68,6 +68,16 @@ impl Verb for SetQuotaArgs {
             .await
         })
         .await
+    }
+}
+
+impl Checked for SetQuotaArgs {
+    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        let wanted = self.wanted()?;
+        for_each(&self.names, |name| v1::SetQuotaRequest {
+            namespace: name.clone(),
+            ..wanted.clone()
+        })
     }
 }
 

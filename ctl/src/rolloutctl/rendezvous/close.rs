@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, for_each, job_name, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -44,6 +44,15 @@ impl Verb for CloseArgs {
             close(&globals.connect, format, job, globals.again).await
         })
         .await
+    }
+}
+
+impl Checked for CloseArgs {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        for_each(&self.jobs, |job| v1::RendezvousCloseRequest {
+            request: None,
+            job: job_name(namespace, job),
+        })
     }
 }
 

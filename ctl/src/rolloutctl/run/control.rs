@@ -24,7 +24,7 @@ pub(crate) struct ControlArgs {
 
 impl ControlArgs {
     /// The request for one run, without its number.
-    pub(in crate::rolloutctl) fn request(
+    pub(super) fn request(
         &self,
         namespace: &str,
         name: &str,

@@ -11,7 +11,7 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
@@ -62,8 +62,14 @@ impl Verb for DeleteArgs {
     }
 }
 
+impl Checked for DeleteArgs {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        for_each(&self.names, |name| request(namespace, name))
+    }
+}
+
 /// The request for one run, without its number.
-pub(in crate::rolloutctl) fn request(namespace: &str, name: &str) -> v1::DeleteRunRequest {
+fn request(namespace: &str, name: &str) -> v1::DeleteRunRequest {
     v1::DeleteRunRequest { request: None, namespace: namespace.to_owned(), name: name.to_owned() }
 }
 

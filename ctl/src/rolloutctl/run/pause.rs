@@ -5,7 +5,7 @@
 use rollout_proto::v1::RunAction;
 
 use super::control::{ControlArgs, control};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which run, and why.
@@ -21,5 +21,12 @@ impl Verb for PauseArgs {
     /// Asks the leader, and prints the run's state afterward.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         control(globals, self.which, RunAction::Pause).await
+    }
+}
+
+impl Checked for PauseArgs {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        let request = |name: &String| self.which.request(namespace, name, RunAction::Pause);
+        for_each(&self.which.names, request)
     }
 }

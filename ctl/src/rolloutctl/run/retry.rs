@@ -2,7 +2,7 @@
 
 use super::super::item;
 use crate::completer::{self, Names};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -27,5 +27,11 @@ impl Verb for RetryArgs {
             item::retry::retry(&globals.connect, format, name, None, globals.again).await
         })
         .await
+    }
+}
+
+impl Checked for RetryArgs {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        for_each(&self.names, |name| item::retry::request(namespace, name, None))
     }
 }

@@ -13,7 +13,7 @@ use super::shown::Token;
 use crate::connect::parse_duration;
 use crate::output::{self, Report, counted, duration};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, one, planned};
 use crate::rolloutctl::request::{Numbered, RequestName};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -45,10 +45,7 @@ pub(crate) struct CreateArgs {
 
 impl CreateArgs {
     /// The request, without its number.
-    pub(in crate::rolloutctl) fn request(
-        &self,
-        token: &JoinToken,
-    ) -> Result<v1::CreateTokenRequest, Failure> {
+    fn request(&self, token: &JoinToken) -> Result<v1::CreateTokenRequest, Failure> {
         if self.role == "client" && self.holder.is_none() {
             return Err(Failure::usage("a client's token is for one name: say --holder NAME"));
         }
@@ -118,6 +115,13 @@ impl Verb for CreateArgs {
         }
         let of = answer.token.unwrap_or_default().into();
         output::emit(globals.format, &Created { of, token: drawn.naming(pins).reveal() })
+    }
+}
+
+impl Checked for CreateArgs {
+    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        // The secret is drawn for the check alone.
+        one(&self.name, &self.request(&JoinToken::draw(&self.name))?)
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -41,6 +41,12 @@ impl Verb for RevokeArgs {
             revoke(&globals.connect, format, name, globals.again).await
         })
         .await
+    }
+}
+
+impl Checked for RevokeArgs {
+    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        for_each(&self.names, |name| v1::RevokeTokenRequest { request: None, name: name.clone() })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::counted;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -28,7 +28,7 @@ pub(crate) struct CordonArgs {
 
 impl CordonArgs {
     /// The request for one worker, without its namespace and its number.
-    pub(in crate::rolloutctl) fn wanted(&self, name: &str) -> v1::CordonWorkerRequest {
+    fn wanted(&self, name: &str) -> v1::CordonWorkerRequest {
         v1::CordonWorkerRequest {
             name: name.to_owned(),
             slot: self.slot,
@@ -95,6 +95,16 @@ impl Verb for CordonArgs {
             cordon(&globals.connect, format, self.wanted(&name), globals.again).await
         })
         .await
+    }
+}
+
+impl Checked for CordonArgs {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        let namespace = || namespace.to_owned();
+        for_each(&self.names, |name| v1::CordonWorkerRequest {
+            namespace: namespace(),
+            ..self.wanted(name)
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::counted;
 use crate::output::{self, Format, Report, duration};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
@@ -41,7 +41,7 @@ pub(crate) struct DrainArgs {
 
 impl DrainArgs {
     /// The request for one worker, without its namespace and its number.
-    pub(in crate::rolloutctl) fn wanted(&self, name: &str) -> v1::DrainWorkerRequest {
+    fn wanted(&self, name: &str) -> v1::DrainWorkerRequest {
         v1::DrainWorkerRequest {
             name: name.to_owned(),
             // 0 would mean no deadline.
@@ -100,6 +100,16 @@ impl Verb for DrainArgs {
             drain(&globals.connect, format, name, &self, globals.again).await
         })
         .await
+    }
+}
+
+impl Checked for DrainArgs {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        let namespace = || namespace.to_owned();
+        for_each(&self.names, |name| v1::DrainWorkerRequest {
+            namespace: namespace(),
+            ..self.wanted(name)
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use rollout_proto::v1;
 
 use super::cordon::cordon;
 use crate::completer::{self, Names};
-use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -21,7 +21,7 @@ pub(crate) struct UncordonArgs {
 
 impl UncordonArgs {
     /// The request for one worker, without its namespace and its number.
-    pub(in crate::rolloutctl) fn wanted(&self, name: &str) -> v1::CordonWorkerRequest {
+    fn wanted(&self, name: &str) -> v1::CordonWorkerRequest {
         v1::CordonWorkerRequest { name: name.to_owned(), slot: self.slot, ..Default::default() }
     }
 }
@@ -35,5 +35,15 @@ impl Verb for UncordonArgs {
             cordon(&globals.connect, format, self.wanted(&name), globals.again).await
         })
         .await
+    }
+}
+
+impl Checked for UncordonArgs {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+        let namespace = || namespace.to_owned();
+        for_each(&self.names, |name| v1::CordonWorkerRequest {
+            namespace: namespace(),
+            ..self.wanted(name)
+        })
     }
 }
