@@ -60,8 +60,9 @@ pub(crate) struct Cli {
         value_parser = parse_duration
     )]
     pub(crate) watch: Option<Duration>,
-    /// Print what would change, have the leader check it, and change nothing. Changes of members, of
-    /// leadership and of local files, and snapshots, are only printed
+    /// Ask the leader whether it would accept the change, print what would change, and change
+    /// nothing. The leader is not asked about changes of members, leadership, snapshots and local
+    /// files
     #[arg(long, global = true)]
     pub(crate) dry_run: bool,
     /// Repeat the request of an earlier command whose outcome is unknown; it takes effect at most

@@ -151,7 +151,7 @@ branch! {
         Create(TokenCreateArgs),
         /// List the valid join tokens, newest first, without their secrets
         List(TokenListArgs),
-        /// Revoke a join token; for certificates issued with it, which stay valid, use `cert revoke`
+        /// Revoke a join token. Certificates issued with it stay valid: revoke them with `cert revoke`
         Revoke(RevokeArgs),
     }
 }

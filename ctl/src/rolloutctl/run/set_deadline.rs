@@ -50,7 +50,7 @@ impl Report for Deadline {
         match self.deadline_seconds {
             Some(seconds) => {
                 let after = duration(seconds);
-                format!("run {name} ends {after} after its submission, complete or not\n")
+                format!("run {name} ends at the latest {after} after its submission\n")
             }
             None => format!("run {name} has no deadline\n"),
         }
