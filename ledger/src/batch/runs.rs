@@ -2,8 +2,8 @@
 //!
 //! *Invariant:* the functions of this file and its folder keep the indexes: a run is found by its name; each row that
 //! waits, and the end of each open incident, is listed by its time; each run with lapsed attempts is listed. So only
-//! they add and remove runs, make rows wait, open incidents and let attempts lapse. Who changes anything else of a run
-//! through [`Runs::get_mut`] marks what the image needs; [`Runs::change`] marks the run itself.
+//! they add and remove runs, make rows wait, open incidents and let attempts lapse. Code that changes anything
+//! else through [`Runs::get_mut`] must mark what the image needs; [`Runs::change`] marks the run itself.
 //!
 //! Absent on purpose: indexes that depend on other domains too, such as turns (`eligibility.rs`), lists of runs
 //! (`run_lists.rs`), sums (`tally.rs`) and deadlines (`settle.rs`).
@@ -139,7 +139,7 @@ impl Runs {
         self.lapsed.iter().filter_map(|no| self.by_no.get(no))
     }
 
-    /// The runs that have lapsed attempts, ascending. The others are no longer listed.
+    /// The runs that have lapsed attempts, ascending. Removes the others from the list.
     pub(super) fn list_lapsed(&mut self) -> Vec<RunNo> {
         let runs = &self.by_no;
         self.lapsed.retain(|no| runs.get(no).is_some_and(|run| !run.flight.lapsed.is_empty()));

@@ -56,8 +56,9 @@ impl Ledger {
         }
         let age_ms = now.0.saturating_sub(run.head.created_at.0);
         if deadline_ms > 0 && deadline_ms <= age_ms {
+            let (deadline_s, age_s) = (deadline_ms / 1000, age_ms / 1000);
             return Err(Rejection::Invalid(format!(
-                "a deadline of {deadline_ms} ms has passed: the run was created {age_ms} ms ago"
+                "the deadline, {deadline_s} s after the run's submission, has passed: it was submitted {age_s} s ago"
             )));
         }
         Ok(())

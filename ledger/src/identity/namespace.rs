@@ -1,7 +1,7 @@
 //! Namespaces: the owners of runs, and how much each may use in total.
 //!
 //! *Invariant:* `default` exists from the start, and no namespace is ever removed. `running` is derived from the runs.
-//! Only this file adds namespaces and gives them out for changes, and it marks their records for the image then.
+//! Only this file adds namespaces and returns them for a change; both mark the record.
 //!
 //! Absent on purpose: what else the runs of a namespace use (`tally.rs`), and who may change its quota.
 

@@ -201,8 +201,9 @@ impl Model {
         }
         let age_ms = now - run.created_at;
         if deadline_ms > 0 && run.created_at + deadline_ms <= now {
+            let (deadline_s, age_s) = (deadline_ms / 1000, age_ms / 1000);
             return Err(Rejection::Invalid(format!(
-                "a deadline of {deadline_ms} ms has passed: the run was created {age_ms} ms ago"
+                "the deadline, {deadline_s} s after the run's submission, has passed: it was submitted {age_s} s ago"
             )));
         }
         run.deadline_ms = deadline_ms;
