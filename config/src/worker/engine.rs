@@ -195,7 +195,7 @@ pub struct EngineConfig {
     #[serde(default)]
     #[schemars(extend("x-engines" = ["mock", "vllm"]))]
     pub pass_env: Vec<String>,
-    /// Number of devices of each slot, in order, from those that no other slot has; 0: vLLM chooses.
+    /// Devices per slot, taken in order from those that no other slot has; 0: vLLM chooses.
     ///
     /// If `devices` or `slots = "auto"` is set, 0 means as many devices as one engine spans.
     #[serde(default)]
