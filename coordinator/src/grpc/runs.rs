@@ -138,9 +138,9 @@ impl v1::runs_server::Runs for RunsService {
             self.0.node.ledger(|l| l.run_folder(RunNo(r.run))).unwrap_or_default();
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         if r.carried.len() > REUSED_PARTS_MAX {
-            return Err(
-                convert::invalid(format!("more than {REUSED_PARTS_MAX} parts of results")).into()
-            );
+            let text =
+                format!("more than {REUSED_PARTS_MAX} parts of reused results in one request");
+            return Err(convert::invalid(text).into());
         }
         for segment in &r.segments {
             check_key(&namespace, &folder, Kind::Segment, segment.blob.as_ref())?;
