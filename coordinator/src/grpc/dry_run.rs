@@ -16,10 +16,10 @@ use crate::grpc::convert::invalid;
 use crate::grpc::message_weight::{self, Weighing};
 use crate::leader::dry_run::{checking, granted};
 use crate::leader::{full_disk, reject};
-use crate::observe::log_position;
+use crate::observe::{audit, log_position};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{OpKind, RequestId};
-use rollout_proto::{DryRunnable, ErrorCode, Outcome, PeerInfo, RpcError, authz, v1};
+use rollout_proto::{DRY_RUNS, DryRunnable, ErrorCode, Outcome, PeerInfo, RpcError, authz, v1};
 use std::sync::Arc;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status};
@@ -169,6 +169,9 @@ impl v1::dry_runs_server::DryRuns for DryRunsService {
     ) -> Result<Response<v1::DryRunResponse>, Status> {
         let (metadata, extensions, v1::DryRunRequest { method, request }) = request.into_parts();
         check_path(&method)?;
+        if let Some(path) = DRY_RUNS.iter().find(|path| **path == method) {
+            audit::dry_run_of(path);
+        }
         // Before the request is decoded.
         authz::authorize(&method, extensions.get::<PeerInfo>())?;
         self.check(Asked { metadata, extensions, method, request }).await?;

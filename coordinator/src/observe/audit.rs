@@ -51,6 +51,8 @@ struct AuditNotes {
     request: Option<RequestId>,
     /// The identity that a request without a certificate has proved: `token/rack-7`.
     proved_identity: Option<String>,
+    /// The method of the request that a dry run checks: `Runs/DeleteRun`.
+    dry_run_of: Option<&'static str>,
 }
 
 fn note(add: impl FnOnce(&mut AuditNotes)) {
@@ -84,6 +86,11 @@ pub(crate) fn about(kind: &str, name: &str) {
 /// Notes the identity that a caller without a certificate has proved by other means.
 pub(crate) fn proved_identity(kind: &str, name: &str) {
     note(|noted| noted.proved_identity = Some(format!("{kind}/{}", cut(name))));
+}
+
+/// Notes the path of the method whose request this one checks.
+pub(crate) fn dry_run_of(path: &'static str) {
+    note(|noted| noted.dry_run_of = Some(method_of(path)));
 }
 
 /// Notes the id of the request.
@@ -257,10 +264,14 @@ impl Open {
             "traceId": named(&self.trace_id),
             "durationMs": self.begun.elapsed().as_millis() as u64,
         });
-        match line {
+        let mut fields = match line {
             Value::Object(fields) => fields,
             _ => Map::new(),
+        };
+        if let Some(method) = noted.dry_run_of {
+            fields.insert("dryRunOf".into(), method.into());
         }
+        fields
     }
 }
 

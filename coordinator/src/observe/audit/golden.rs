@@ -47,6 +47,11 @@ fn enrolled() -> Option<RpcError> {
     None
 }
 
+fn forbidden_dry_run() -> Option<RpcError> {
+    dry_run_of("/rollout.v1.Cluster/SetSetting");
+    Some(RpcError::new(ErrorCode::PermissionDenied, "not for clients"))
+}
+
 /// The lines, once there are so many: some are written in tasks of their own.
 async fn lines(dir: &Path, count: usize) -> Vec<String> {
     let all = async {
@@ -83,11 +88,12 @@ async fn a_line_of_each_shape_is_kept() {
     let forbidden = || Some(RpcError::new(ErrorCode::PermissionDenied, "not for clients"));
     let no_token = || Some(RpcError::new(ErrorCode::TokenRefused, "no such token"));
     type Case = (&'static str, http::Request<()>, fn() -> Option<RpcError>);
-    let cases: [Case; 6] = [
+    let cases: [Case; 7] = [
         ("applied", request("Runs/CreateRun"), applied),
         ("refused", request("Runs/CreateRun"), refused),
         ("unknown", request("Runs/CreateRun"), unknown),
         ("forbidden", request("Runs/ListRuns"), forbidden),
+        ("a forbidden dry run", request("DryRuns/DryRun"), forbidden_dry_run),
         ("enrolled by a token", unenrolled("Enrolment/Enrol"), enrolled),
         ("a stranger", unenrolled("Enrolment/Enrol"), no_token),
     ];
