@@ -301,7 +301,8 @@ async fn serve_clients(
     let rendezvous = RendezvousService::new(shared.clone(), job_waits.clone());
     let barrier = BarrierService::new(shared.clone(), job_waits);
     let training = (&shards, &checkpoints, &rendezvous, &barrier);
-    let dry_runs = DryRunsService::new(shared.clone(), training);
+    let memory = BodyBudgetLayer::new();
+    let dry_runs = DryRunsService::new((shared.clone(), memory.clone()), training);
     let dry_runs = v1::dry_runs_server::DryRunsServer::new(dry_runs);
     let shards = v1::shards_server::ShardsServer::new(shards);
     let checkpoints = v1::checkpoints_server::CheckpointsServer::new(checkpoints);
@@ -327,7 +328,7 @@ async fn serve_clients(
         .layer(AuthzLayer::refusing(shared.revocations.clone()))
         .layer(EpochGate(shared))
         .layer(AroundLayer(Caller))
-        .layer(BodyBudgetLayer::new())
+        .layer(memory)
         .add_service(bounded!(runs, MESSAGE_BYTES_MAX))
         .add_service(bounded!(worker, MESSAGE_BYTES_MAX))
         .add_service(bounded!(shared_store, STORE_MESSAGE_BYTES_MAX))

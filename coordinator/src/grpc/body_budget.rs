@@ -6,7 +6,7 @@
 //! cannot keep the others from sending. A message counts with its weight (`message_weight`) from its first byte. A
 //! small message counts until its last byte; a larger one until its call is answered or, in a stream, until the service
 //! asks for the next message. If the service itself counts the elements that it holds, a whole message counts with its
-//! length.
+//! length. If the service decodes another request from the bytes of a message, it takes room for that one.
 //!
 //! Deliberately absent: bounds of one message, which each service has (`server`).
 
@@ -38,9 +38,28 @@ impl BodyBudgetLayer {
         Self::of(BUDGET_BYTES)
     }
 
-    fn of(bytes: usize) -> Self {
+    pub(super) fn of(bytes: usize) -> Self {
         Self(FairRoom::new(bytes))
     }
+
+    /// Room for a request that is decoded from the bytes of another one, which is too small to count until its answer.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(crate) fn room_for(&self, caller: Identity, weight: usize) -> Result<Place, RpcError> {
+        let mut room = self.0.none(caller);
+        match room.grow(weight) {
+            true => Ok(room),
+            false => Err(overloaded(room.holder())),
+        }
+    }
+}
+
+fn overloaded(caller: &Identity) -> RpcError {
+    let text = format!(
+        "requests in progress use all the memory that they may, or {caller} uses three quarters of it: try again later"
+    );
+    RpcError::new(ErrorCode::Overloaded, text)
 }
 
 impl<S> Layer<S> for BodyBudgetLayer {
@@ -176,18 +195,10 @@ impl Counted {
                 }
             };
             if !has_room {
-                return Err(self.overloaded());
+                return Err(overloaded(self.arriving.holder()).into());
             }
         }
         Ok(())
-    }
-
-    fn overloaded(&self) -> Status {
-        let text = format!(
-            "requests in progress use all the memory that they may, or {} uses three quarters of it: try again later",
-            self.arriving.holder()
-        );
-        RpcError::new(ErrorCode::Overloaded, text).into()
     }
 }
 
@@ -307,6 +318,19 @@ mod tests {
         let mut other = ask_as(&layer, named("other")).await;
         other.send(message(2000)[..250].to_vec()).await.expect("the rest is for others");
         drop((greedy, other));
+        assert_eq!(layer.0.left(), 1000);
+    }
+
+    #[tokio::test]
+    async fn a_request_within_another_one_shares_the_budget_of_its_caller() {
+        let layer = BodyBudgetLayer::of(1000);
+        let room = layer.room_for(Identity::insecure(), 600).expect("there is room");
+        let refused = layer.room_for(Identity::insecure(), 200).err().map(|why| why.code);
+        assert_eq!(refused, Some(ErrorCode::Overloaded));
+        let mut arriving = ask(&layer).await;
+        let refused = arriving.send(message(2000)[..200].to_vec()).await.expect_err("no room");
+        assert_eq!(RpcError::from_status(&refused).code, ErrorCode::Overloaded);
+        drop((room, arriving));
         assert_eq!(layer.0.left(), 1000);
     }
 

@@ -12,14 +12,18 @@ use super::{
     ItemsService, NamespacesService, RendezvousService, RunsService, ShardsService, Shared,
     TokensService,
 };
+use crate::grpc::body_budget::BodyBudgetLayer;
 use crate::grpc::convert::invalid;
 use crate::grpc::message_weight::{self, Weighing};
 use crate::leader::dry_run::{checking, granted};
+use crate::leader::fair_room::Place;
 use crate::leader::{full_disk, reject};
 use crate::observe::{audit, log_position};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{OpKind, RequestId};
-use rollout_proto::{DRY_RUNS, DryRunnable, ErrorCode, Outcome, PeerInfo, RpcError, authz, v1};
+use rollout_proto::{
+    DRY_RUNS, DryRunnable, ErrorCode, Identity, Outcome, PeerInfo, RpcError, authz, v1,
+};
 use std::sync::Arc;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status};
@@ -49,6 +53,8 @@ const METHOD_BYTES_MAX: usize = 128;
 #[derive(Clone)]
 pub(crate) struct DryRunsService {
     shared: Arc<Shared>,
+    /// The memory that requests may take.
+    memory: BodyBudgetLayer,
     shards: ShardsService,
     checkpoints: CheckpointsService,
     rendezvous: RendezvousService,
@@ -57,7 +63,7 @@ pub(crate) struct DryRunsService {
 
 impl DryRunsService {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        (shared, memory): (Arc<Shared>, BodyBudgetLayer),
         (shards, checkpoints, rendezvous, barrier): (
             &ShardsService,
             &CheckpointsService,
@@ -67,6 +73,7 @@ impl DryRunsService {
     ) -> Self {
         Self {
             shared,
+            memory,
             shards: shards.clone(),
             checkpoints: checkpoints.clone(),
             rendezvous: rendezvous.clone(),
@@ -84,8 +91,7 @@ struct Asked {
     request: bytes::Bytes,
 }
 
-/// The memory that a request of this method takes once it is decoded. Refuses one that would take much: to the layer
-/// that bounds the memory of messages, it is bytes.
+/// The memory that a request of this method takes once it is decoded. Refuses one that would take much.
 fn weight(method: &str, request: &[u8]) -> Result<usize, RpcError> {
     let Some(method) = message_weight::method(method) else { return Ok(request.len()) };
     let weight = Weighing::new(method, request.len()).add(request)?;
@@ -99,12 +105,18 @@ fn weight(method: &str, request: &[u8]) -> Result<usize, RpcError> {
 }
 
 impl Asked {
-    /// The request, as its method receives it.
-    fn decoded<T: DryRunnable>(self) -> Result<Request<T>, RpcError> {
-        weight(T::METHOD, &self.request)?;
+    /// The request, as its method receives it, and the room that it takes until it is answered. To the layer that
+    /// bounds the memory of messages, it was bytes.
+    fn decoded<T: DryRunnable>(
+        self,
+        memory: &BodyBudgetLayer,
+    ) -> Result<(Request<T>, Place), RpcError> {
+        let caller = self.extensions.get::<PeerInfo>().map(|peer| peer.identity.clone());
+        let weight = weight(T::METHOD, &self.request)?;
+        let room = memory.room_for(caller.unwrap_or_else(Identity::insecure), weight)?;
         let request = T::decode(self.request)
             .map_err(|error| invalid(format!("the request of {}: {error}", self.method)))?;
-        Ok(Request::from_parts(self.metadata, self.extensions, request))
+        Ok((Request::from_parts(self.metadata, self.extensions, request), room))
     }
 }
 
@@ -123,11 +135,14 @@ fn not_checked(what: &str) -> RpcError {
 
 /// Runs the handler of the method that the request names.
 macro_rules! handled {
-    ($asked:ident { $($request:ident => $service:expr, $handler:ident;)* }) => {
+    ($asked:ident, $memory:expr, { $($request:ident => $service:expr, $handler:ident;)* }) => {
         match $asked.method.as_str() {
             $(<v1::$request as DryRunnable>::METHOD => {
-                let (service, request) = ($service, $asked.decoded::<v1::$request>()?);
-                checking(service.$handler(request)).await
+                let (request, room) = $asked.decoded::<v1::$request>($memory)?;
+                let service = $service;
+                let checked = checking(service.$handler(request)).await;
+                drop(room);
+                checked
             })*
             other => Err(not_checked(other).into()),
         }
@@ -137,7 +152,7 @@ macro_rules! handled {
 impl DryRunsService {
     async fn check(&self, asked: Asked) -> Result<(), Status> {
         let shared = || self.shared.clone();
-        handled!(asked {
+        handled!(asked, &self.memory, {
             AbortCheckpointRequest => &self.checkpoints, abort_checkpoint;
             BarrierAbortRequest => &self.barrier, abort;
             ControlRunRequest => RunsService(shared()), control_run;
@@ -254,5 +269,26 @@ mod tests {
             assert_eq!(refusal.code, ErrorCode::InvalidArgument);
             assert!(refusal.message.len() < METHOD_BYTES_MAX, "{refusal:?}");
         }
+    }
+
+    #[test]
+    fn a_decoded_request_takes_room_until_it_is_answered() {
+        let request = retry_of(10_000);
+        let weight = weight_of(&request).expect("it may");
+        let asked = || Asked {
+            metadata: MetadataMap::new(),
+            extensions: Extensions::new(),
+            method: v1::RetryItemsRequest::METHOD.to_owned(),
+            request: v1::DryRunRequest::of(&request).request,
+        };
+        let decoded = |memory: &BodyBudgetLayer| asked().decoded::<v1::RetryItemsRequest>(memory);
+        // One caller may take three quarters.
+        let memory = BodyBudgetLayer::of(weight * 2);
+        let (checked, room) = decoded(&memory).expect("there is room");
+        assert_eq!(checked.into_inner(), request);
+        let refused = decoded(&memory).map(drop).map_err(|refusal| refusal.code);
+        assert_eq!(refused, Err(ErrorCode::Overloaded));
+        drop(room);
+        assert!(decoded(&memory).is_ok());
     }
 }
