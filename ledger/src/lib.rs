@@ -70,7 +70,7 @@ pub use training::job_view::JobView;
 pub use training::rendezvous::{ParticipantState, Rendezvous, RendezvousConfig, RoundMember};
 pub use training::shard::{ShardOp, ShardRef};
 pub use training::shard_order::ORDER_VERSION;
-pub use training::state::{LossPolicy, TrainerRef, TrainingName};
+pub use training::state::{LossPolicy, TrainerRef};
 pub use training::store::StoreView;
 pub use training::trainer::{TrainerDecl, TrainerOp};
 pub use training::training_view::{

@@ -12,7 +12,7 @@
 use crate::gc::runs::{AGAIN_AFTER, GcError, LOOK_EVERY, propose, remove_all};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::LeaderState;
-use rollout_ledger::{CheckpointOp, CheckpointState, OpKind, TrainingName};
+use rollout_ledger::{CheckpointOp, CheckpointState, JobName, OpKind};
 use rollout_storage::BlobStore;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) async fn collect_checkpoints(leading: Arc<LeaderState>, store: BlobSt
     let mut swept = tokio::time::Instant::now();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let going: Vec<(TrainingName, u32)> = leading.node.ledger(|l| {
+        let going: Vec<(JobName, u32)> = leading.node.ledger(|l| {
             let all = l.trainings().flat_map(|training| training.checkpoints().collect::<Vec<_>>());
             let going = all.filter(|checkpoint| checkpoint.state() == CheckpointState::Going);
             going.map(|checkpoint| (checkpoint.job.clone(), checkpoint.number)).collect()
@@ -47,8 +47,8 @@ pub(crate) async fn collect_checkpoints(leading: Arc<LeaderState>, store: BlobSt
     }
 }
 
-fn log_result(job: &TrainingName, number: u32, result: Result<(), GcError>) -> bool {
-    let TrainingName { namespace, job } = job;
+fn log_result(job: &JobName, number: u32, result: Result<(), GcError>) -> bool {
+    let JobName { namespace, job } = job;
     match &result {
         Ok(()) => tracing::info!(namespace, job, number, "checkpoint forgotten"),
         Err(error) => {
@@ -61,7 +61,7 @@ fn log_result(job: &TrainingName, number: u32, result: Result<(), GcError>) -> b
 async fn remove(
     leading: &LeaderState,
     store: &BlobStore,
-    job: &TrainingName,
+    job: &JobName,
     number: u32,
 ) -> Result<(), GcError> {
     let prefix = rollout_storage::checkpoint_prefix(&job.namespace, &job.job, number);
@@ -90,7 +90,7 @@ async fn still_leads(leading: &LeaderState) -> Result<(), GcError> {
 /// Removes objects of forgotten checkpoints, written by a trainer that did not know yet, and temporary files of killed
 /// writers.
 async fn sweep(leading: &LeaderState, store: &BlobStore) -> Result<(), GcError> {
-    let jobs: Vec<TrainingName> =
+    let jobs: Vec<JobName> =
         leading.node.ledger(|l| l.trainings().map(|training| training.name().clone()).collect());
     for job in jobs {
         let prefix = rollout_storage::training_prefix(&job.namespace, &job.job);

@@ -3,8 +3,9 @@
 //! *Invariant:* an arrival is in the log before it is answered, and is there once. A wait is a read, which a client
 //! repeats at the next leader.
 
-use super::rendezvous::{job_in, job_out, no_job, page, participant_in};
+use super::rendezvous::{no_job, page, participant_in};
 use super::runs::unexpected;
+use super::training_convert::{job_in, job_out};
 use super::waits::Waits;
 use super::{Shared, caller};
 use crate::grpc::convert::{self, Checked};

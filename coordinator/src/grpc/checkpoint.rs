@@ -16,8 +16,8 @@ use crate::grpc::convert;
 use crate::leader::ledger_read::ReadLedger;
 use crate::observe::audit;
 use rollout_ledger::{
-    BlobRef, CheckpointOp, CheckpointState, Ledger, OpKind, RankReport, Reply, ShardProgress,
-    TrainerOp, TrainerRef, TrainingName, TrainingRefusal, limits,
+    BlobRef, CheckpointOp, CheckpointState, JobName, Ledger, OpKind, RankReport, Reply,
+    ShardProgress, TrainerOp, TrainerRef, TrainingRefusal, limits,
 };
 use rollout_proto::{Identity, RpcError, v1};
 use rollout_storage::BlobStore;
@@ -39,11 +39,11 @@ impl CheckpointsService {
     }
 
     /// A checkpoint; 0: the last complete one.
-    fn found(&self, job: &TrainingName, number: u32) -> Option<v1::Checkpoint> {
+    fn found(&self, job: &JobName, number: u32) -> Option<v1::Checkpoint> {
         self.shared.seen(|l| self.shown(l, job, number))
     }
 
-    fn shown(&self, ledger: &Ledger, job: &TrainingName, number: u32) -> Option<v1::Checkpoint> {
+    fn shown(&self, ledger: &Ledger, job: &JobName, number: u32) -> Option<v1::Checkpoint> {
         let training = ledger.training(job)?;
         let number = match number {
             0 => training.generation().checkpoint,
@@ -291,12 +291,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
 
 impl CheckpointsService {
     /// Where a lineage begins, and which part of it a trainer reads first.
-    fn recovered(
-        &self,
-        l: &Ledger,
-        job: &TrainingName,
-        trainer: &str,
-    ) -> Option<v1::RecoverResponse> {
+    fn recovered(&self, l: &Ledger, job: &JobName, trainer: &str) -> Option<v1::RecoverResponse> {
         let training = l.training(job)?;
         let lineage = training.generation();
         let passes = training.dataset_epochs().map(|pass| v1::PassAssignment {

@@ -12,7 +12,7 @@ use super::checkpoint_manifest;
 use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
-use rollout_ledger::{CheckpointState, Ledger, RankReport, TrainingName, TrainingView};
+use rollout_ledger::{CheckpointState, JobName, Ledger, RankReport, TrainingView};
 use rollout_proto::{ErrorCode, Outcome, RpcError};
 use rollout_storage::BlobStore;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ const LOOKS: usize = 4;
 /// A checkpoint that a lineage is to begin from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Base {
-    job: TrainingName,
+    job: JobName,
     number: u32,
     step: u64,
     /// Each trainer by rank, and its report.
@@ -41,7 +41,7 @@ pub(super) struct Base {
 
 impl Base {
     /// The checkpoint, if this recovery begins a lineage and the checkpoint can be its start.
-    pub(super) fn of(ledger: &Ledger, job: &TrainingName, round: u64, from: u32) -> Option<Self> {
+    pub(super) fn of(ledger: &Ledger, job: &JobName, round: u64, from: u32) -> Option<Self> {
         let training = ledger.training(job)?;
         let lineage = training.generation();
         if round != 0 && round <= lineage.round {
@@ -59,7 +59,7 @@ impl Base {
 
     /// Checks all ranks.
     async fn look(self, store: BlobStore) -> Result<(), RpcError> {
-        let TrainingName { namespace, job } = &self.job;
+        let JobName { namespace, job } = &self.job;
         let prefix = rollout_storage::checkpoint_prefix(namespace, job, self.number);
         let mut looks = Vec::with_capacity(self.ranks.len());
         for (trainer, report) in &self.ranks {
@@ -107,7 +107,7 @@ type PendingCheck = Shared<BoxFuture<'static, CheckResult>>;
 #[derive(Clone)]
 pub(super) struct Bases {
     store: BlobStore,
-    looks: Arc<Mutex<BTreeMap<(TrainingName, u32), PendingCheck>>>,
+    looks: Arc<Mutex<BTreeMap<(JobName, u32), PendingCheck>>>,
     room: Arc<Semaphore>,
 }
 
@@ -166,7 +166,7 @@ mod tests {
         let url = format!("memory://{name}-{}", std::process::id());
         let store = BlobStore::open(&url).unwrap();
         let (keys, report) = written(&store).await;
-        let job = TrainingName { namespace: "default".into(), job: "sft".into() };
+        let job = JobName { namespace: "default".into(), job: "sft".into() };
         let ranks = vec![("t0".to_owned(), report)];
         let base = Base { job, number: 1, step: 7, ranks, other: Some((3, 20)) };
         (base, keys, Bases::new(store))

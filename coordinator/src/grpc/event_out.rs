@@ -283,7 +283,7 @@ fn held_out(held: &HeldRows, out: &mut v1::Event) {
 mod tests {
     use super::*;
     use rollout_ledger::id::{Attempt, CoordEpoch, RunNo, SessionId, SlotNo};
-    use rollout_ledger::{Event, Rows, TrainingName};
+    use rollout_ledger::{Event, JobName, Rows};
 
     fn record(kind: EventKind, run: Option<&str>, worker: Option<&str>) -> EventRecord {
         let name = |n: &str| Arc::new(("team".to_owned(), n.to_owned()));
@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn an_event_of_a_training_job_is_for_its_namespace_alone() {
-        let job = TrainingName { namespace: "team".into(), job: "sft".into() };
+        let job = JobName { namespace: "team".into(), job: "sft".into() };
         let kind = EventKind::TrainingChanged { job, to: "torn", detail: "t1".into() };
         let torn = record(kind, None, None);
         let pass = |namespaces: &[&str], text: &str| {

@@ -304,24 +304,24 @@ fn of_jobs(kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
                 join_timeout_ms: r.join_timeout_ms,
                 last_call_ms: r.last_call_ms,
             };
-            let job = rendezvous::job_in(&identity, r.job)?;
+            let job = job_in(&identity, r.job)?;
             let participant = Box::new(rendezvous::participant_in(r.participant)?);
             one(r.request.as_ref(), OpKind::Join(op::Join { job, participant, config }))
         }
         19 => {
             let r: v1::ParticipateRequest = read(bytes)?;
-            let job = rendezvous::job_in(&identity, r.job)?;
+            let job = job_in(&identity, r.job)?;
             let participant = Box::new(rendezvous::participant_in(r.participant)?);
             one(r.request.as_ref(), OpKind::Participate(op::Participate { job, participant }))
         }
         20 => {
             let r: v1::LeaveRequest = read(bytes)?;
-            rendezvous::job_in(&identity, r.job)?;
+            job_in(&identity, r.job)?;
             one(r.request.as_ref(), OpKind::Leave(op::Leave { incarnation: SessionId(r.ticket) }))
         }
         21 => {
             let r: v1::RendezvousCloseRequest = read(bytes)?;
-            let job = rendezvous::job_in(&identity, r.job)?;
+            let job = job_in(&identity, r.job)?;
             one(r.request.as_ref(), OpKind::CloseRendezvous(op::CloseRendezvous { job }))
         }
         22 => arrive(&identity, read(bytes)?),

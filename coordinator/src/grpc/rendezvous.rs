@@ -6,12 +6,12 @@
 use super::namespace::Listed;
 use super::rosters::{Rosters, WaitResult};
 use super::runs::unexpected;
+use super::training_convert::{job_in, job_out};
 use super::waits::Waits;
-use super::{Shared, caller, check_namespace, namespace_or_default};
+use super::{Shared, caller};
 use crate::grpc::convert::{self, Checked};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::LeaderState;
-use crate::observe::audit;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
     JobName, JobView, Ledger, OpKind, ParticipantDecl, ParticipantState, RendezvousConfig, Reply,
@@ -239,19 +239,6 @@ pub(super) fn page(limit: u32) -> usize {
 
 fn or_default(asked: u64, default: u64) -> u64 {
     if asked == 0 { default } else { asked }
-}
-
-/// The job, in a namespace that the caller may use.
-pub(super) fn job_in(identity: &Identity, name: Option<v1::JobName>) -> Checked<JobName> {
-    let name = name.ok_or_else(|| convert::invalid("the job's name is missing"))?;
-    let namespace = namespace_or_default(&name.namespace);
-    audit::about("job", &name.job);
-    check_namespace(identity, &namespace)?;
-    Ok(JobName { namespace, job: name.job })
-}
-
-pub(super) fn job_out(name: &JobName) -> v1::JobName {
-    v1::JobName { namespace: name.namespace.clone(), job: name.job.clone() }
 }
 
 pub(super) fn no_job(name: &JobName) -> RpcError {

@@ -10,7 +10,7 @@ use crate::grpc::convert;
 use crate::leader::ledger_read::ReadLedger;
 use rollout_ledger::id::{Attempt, SessionId};
 use rollout_ledger::{
-    Ledger, OpKind, Reply, ShardOp, ShardRef, ShardView, TrainerOp, TrainerRef, TrainingName,
+    JobName, Ledger, OpKind, Reply, ShardOp, ShardRef, ShardView, TrainerOp, TrainerRef,
     TrainingRefusal, limits,
 };
 use rollout_proto::{Identity, RpcError, v1};
@@ -31,7 +31,7 @@ impl ShardsService {
         Self { shared, waits }
     }
 
-    fn lineage(&self, job: &TrainingName) -> Option<v1::Lineage> {
+    fn lineage(&self, job: &JobName) -> Option<v1::Lineage> {
         self.shared.node.ledger(|l| l.training(job).map(|t| lineage_out(&t.generation())))
     }
 
@@ -99,7 +99,7 @@ fn shard_out(view: &ShardView<'_>, (first, end): (u64, u64)) -> v1::Shard {
 /// The ledger's state of an epoch.
 fn described(
     l: &Ledger,
-    job: &TrainingName,
+    job: &JobName,
     asked: &v1::DescribeShardsRequest,
 ) -> Option<(v1::Pass, Vec<v1::Shard>)> {
     let (training, dataset) = (l.training(job)?, l.dataset(&job.namespace, &asked.dataset)?);
@@ -286,7 +286,7 @@ impl v1::shards_server::Shards for ShardsService {
 /// How many samples of a shard lie before a sample of the dataset.
 pub(super) fn samples_of(
     shared: &Shared,
-    job: &TrainingName,
+    job: &JobName,
     dataset: &str,
     shard: u32,
     end_sample: u64,

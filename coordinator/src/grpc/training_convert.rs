@@ -7,28 +7,25 @@ use crate::grpc::convert;
 use crate::observe::audit;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    CheckpointState, CheckpointView, DatasetEpochCounts, DatasetView, LossPolicy, Reply,
-    TrainerDecl, TrainerRef, TrainingGenerationView, TrainingName, TrainingRefusal, TrainingView,
-    limits,
+    CheckpointState, CheckpointView, DatasetEpochCounts, DatasetView, JobName, LossPolicy, Reply,
+    TrainerDecl, TrainerRef, TrainingGenerationView, TrainingRefusal, TrainingView, limits,
 };
 use rollout_proto::{Identity, RpcError, v1};
 
 /// The default silence after which a trainer is lost: three keep-alives of 5 s.
 const KEEP_ALIVE_MS: u64 = 15_000;
 
-pub(super) fn job_in(
-    identity: &Identity,
-    job: Option<v1::JobName>,
-) -> Result<TrainingName, RpcError> {
+/// The job, in a namespace that the caller may use.
+pub(super) fn job_in(identity: &Identity, job: Option<v1::JobName>) -> Result<JobName, RpcError> {
     let v1::JobName { namespace, job } =
         job.ok_or_else(|| convert::invalid("the job's name is missing"))?;
     let namespace = namespace_or_default(&namespace);
     audit::about("job", &job);
     check_namespace(identity, &namespace)?;
-    Ok(TrainingName { namespace, job })
+    Ok(JobName { namespace, job })
 }
 
-pub(super) fn job_out(name: &TrainingName) -> v1::JobName {
+pub(super) fn job_out(name: &JobName) -> v1::JobName {
     v1::JobName { namespace: name.namespace.clone(), job: name.job.clone() }
 }
 
@@ -160,7 +157,7 @@ pub(super) fn checkpoint_out(
         objects: report.map_or(0, |report| report.objects),
     });
     let (begun_wall_ms, completed_wall_ms) = view.wall_ms();
-    let TrainingName { namespace, job } = view.job;
+    let JobName { namespace, job } = view.job;
     v1::Checkpoint {
         job: Some(job_out(view.job)),
         number: view.number,

@@ -14,7 +14,6 @@ use crate::machine::apply::Context;
 use crate::machine::command::{FailureClass, HeldRows};
 use crate::machine::ledger::Ledger;
 use crate::training::job::JobName;
-use crate::training::state::TrainingName;
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,7 +205,7 @@ pub enum EventKind {
     /// A training job changed.
     TrainingChanged {
         /// The job.
-        job: TrainingName,
+        job: JobName,
         /// `lineage_begun`, `trainer_lost`, `torn`, `checkpoint_complete`, `checkpoint_goes`, `deleted`.
         to: &'static str,
         /// Details for people.

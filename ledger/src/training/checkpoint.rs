@@ -12,7 +12,8 @@ use crate::kernel::rows::Rows;
 use crate::machine::command::BlobRef;
 use crate::machine::version_gate::came_with;
 use crate::training::dataset_epoch::SealedShards;
-use crate::training::state::{TrainerRef, Training, TrainingName};
+use crate::training::job::JobName;
+use crate::training::state::{TrainerRef, Training};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -42,14 +43,14 @@ pub enum CheckpointOp {
     /// Gives up an incomplete checkpoint.
     Abort {
         /// The job.
-        job: TrainingName,
+        job: JobName,
         /// Which.
         number: u32,
     },
     /// Sets how many complete checkpoints are kept, besides labeled ones and the base.
     Retain {
         /// The job.
-        job: TrainingName,
+        job: JobName,
         /// How many of the newest to keep; 0: all.
         keep_last: u32,
         /// Only this once.
@@ -58,7 +59,7 @@ pub enum CheckpointOp {
     /// Sets its label for people.
     Label {
         /// The job.
-        job: TrainingName,
+        job: JobName,
         /// Which.
         number: u32,
         /// Empty: nothing.
@@ -67,7 +68,7 @@ pub enum CheckpointOp {
     /// The objects of a deleted checkpoint are gone; this removes the checkpoint.
     Forget {
         /// The job.
-        job: TrainingName,
+        job: JobName,
         /// Which.
         number: u32,
     },

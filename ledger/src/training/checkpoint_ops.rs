@@ -16,7 +16,8 @@ use crate::training::checkpoint::{
     Checkpoint, CheckpointOp, CheckpointState, RankReport, Sealed, ShardProgress,
 };
 use crate::training::dataset::Datasets;
-use crate::training::state::{TrainerRef, Training, TrainingName, Trainings};
+use crate::training::job::JobName;
+use crate::training::state::{TrainerRef, Training, Trainings};
 use std::collections::BTreeMap;
 
 /// An epoch of a dataset, one of its shards, and how many of the shard's samples are in.
@@ -291,7 +292,7 @@ impl Trainings {
     /// The number of a job that is not being deleted, and its checkpoint of this number.
     fn checkpoint_of(
         &self,
-        job: &TrainingName,
+        job: &JobName,
         number: u32,
     ) -> Result<(TrainingNo, &Checkpoint), Rejection> {
         let no = self.open_no(job)?;
@@ -303,7 +304,7 @@ impl Trainings {
     /// The job, and its checkpoint, which is not complete.
     fn check_abort(
         &self,
-        job: &TrainingName,
+        job: &JobName,
         number: u32,
     ) -> Result<(TrainingNo, &Checkpoint), Rejection> {
         let (no, found) = self.checkpoint_of(job, number)?;
@@ -316,7 +317,7 @@ impl Trainings {
     /// The job, whose checkpoint may get this label.
     fn check_label(
         &self,
-        job: &TrainingName,
+        job: &JobName,
         number: u32,
         label: &str,
     ) -> Result<TrainingNo, Rejection> {
@@ -331,7 +332,7 @@ impl Trainings {
     fn abort_checkpoint(
         &mut self,
         out: &mut Emitter,
-        job: &TrainingName,
+        job: &JobName,
         number: u32,
     ) -> Result<Reply, Rejection> {
         let (no, found) = self.check_abort(job, number)?;
@@ -348,7 +349,7 @@ impl Trainings {
     fn retain_checkpoints(
         &mut self,
         out: &mut Emitter,
-        job: &TrainingName,
+        job: &JobName,
         keep_last: u32,
         now: bool,
     ) -> Result<Reply, Rejection> {
@@ -363,7 +364,7 @@ impl Trainings {
     fn label_checkpoint(
         &mut self,
         out: &mut Emitter,
-        job: &TrainingName,
+        job: &JobName,
         number: u32,
         label: String,
     ) -> Result<Reply, Rejection> {
@@ -378,7 +379,7 @@ impl Trainings {
         Ok(Reply::Ok)
     }
 
-    fn forget_checkpoint(&mut self, job: &TrainingName, number: u32) -> Result<Reply, Rejection> {
+    fn forget_checkpoint(&mut self, job: &JobName, number: u32) -> Result<Reply, Rejection> {
         let no = self.no(job).ok_or(TrainingRefusal::JobUnknown)?;
         let training = self.by_no.get_mut(&no).ok_or(TrainingRefusal::JobUnknown)?;
         let Some(found) = training.checkpoints.get(&number) else { return Ok(Reply::Ok) };

@@ -20,25 +20,17 @@ use crate::machine::version_gate::came_with;
 use crate::training::checkpoint::Checkpoint;
 use crate::training::dataset::{Dataset, Datasets};
 use crate::training::dataset_epoch::DatasetEpoch;
+use crate::training::job::JobName;
 use crate::training::shard_ring::Ring;
 use crate::training::training_image::DirtyTrainings;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The name of a job within a namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct TrainingName {
-    /// Its namespace.
-    pub namespace: String,
-    /// The job.
-    pub job: String,
-}
-
 /// The trainer that sends a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainerRef {
     /// The job.
-    pub job: TrainingName,
+    pub job: JobName,
     /// The trainer's name.
     pub trainer: String,
     /// The incarnation that it was given.
@@ -69,7 +61,7 @@ pub(crate) struct Training {
 /// The part that is one record of the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TrainingHead {
-    pub(crate) name: TrainingName,
+    pub(crate) name: JobName,
     /// Counts from 1.
     pub(crate) generation: u32,
     /// The number of the recovery that made the generation; 0 for the first generation, which no recovery made.
@@ -167,7 +159,7 @@ impl Training {
 pub(crate) struct Trainings {
     pub(super) by_no: BTreeMap<TrainingNo, Training>,
     // Derived.
-    pub(super) names: BTreeMap<TrainingName, TrainingNo>,
+    pub(super) names: BTreeMap<JobName, TrainingNo>,
     pub(super) of_namespace: Counts,
     /// Trainers by when they are lost.
     pub(super) ends: BTreeSet<(LedgerMs, TrainingNo, String)>,
@@ -177,12 +169,12 @@ pub(crate) struct Trainings {
 
 impl Trainings {
     /// The number of the job of that name, also of one that is being deleted.
-    pub(crate) fn no(&self, name: &TrainingName) -> Option<TrainingNo> {
+    pub(crate) fn no(&self, name: &JobName) -> Option<TrainingNo> {
         self.names.get(name).copied()
     }
 
     /// The job of that name, if it exists and is not being deleted.
-    pub(super) fn open_no(&self, name: &TrainingName) -> Result<TrainingNo, Rejection> {
+    pub(super) fn open_no(&self, name: &JobName) -> Result<TrainingNo, Rejection> {
         let no = self.no(name).ok_or(TrainingRefusal::JobUnknown)?;
         match self.by_no.get(&no).is_some_and(|t| t.head.deleting) {
             true => Err(TrainingRefusal::JobDeleting.into()),
@@ -191,7 +183,7 @@ impl Trainings {
     }
 
     /// Makes a job. `made` counts all that were ever made.
-    fn make(&mut self, name: &TrainingName, made: &mut u32) -> Result<TrainingNo, Rejection> {
+    fn make(&mut self, name: &JobName, made: &mut u32) -> Result<TrainingNo, Rejection> {
         if self.of_namespace.get(&name.namespace) >= limits::TRAININGS_MAX {
             let what = "training jobs of one namespace".into();
             return Err(Rejection::Limit { what, max: limits::TRAININGS_MAX as u64 });
@@ -324,7 +316,7 @@ fn check_dataset_epoch(
 
 impl Ledger {
     /// The job of that name, created if needed.
-    pub(super) fn training_for(&mut self, name: &TrainingName) -> Result<TrainingNo, Rejection> {
+    pub(super) fn training_for(&mut self, name: &JobName) -> Result<TrainingNo, Rejection> {
         check_name("job's", &name.job)?;
         if self.trainings.no(name).is_some() {
             return self.trainings.open_no(name);

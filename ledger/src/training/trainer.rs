@@ -17,9 +17,10 @@ use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::machine::version_gate::came_with;
 use crate::training::dataset_epoch::{Mark, ShardState, record_of};
+use crate::training::job::JobName;
 use crate::training::shard_ring::Ring;
 use crate::training::state::{
-    LossPolicy, Trainer, TrainerRef, Training, TrainingName, Trainings, needs_no_recovery,
+    LossPolicy, Trainer, TrainerRef, Training, Trainings, needs_no_recovery,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +35,7 @@ pub enum TrainerOp {
     /// Joins the present generation, or creates the job.
     Join {
         /// The job.
-        job: TrainingName,
+        job: JobName,
         /// The trainer.
         trainer: TrainerDecl,
         /// The policy of a job that this creates.
@@ -43,7 +44,7 @@ pub enum TrainerOp {
     /// Keep-alives of trainers.
     Keep {
         /// The job.
-        job: TrainingName,
+        job: JobName,
         /// Names and incarnations, at most [`limits::TRAINERS_MAX`].
         trainers: Vec<(String, SessionId)>,
     },
@@ -53,7 +54,7 @@ pub enum TrainerOp {
     /// Begins the generation of a round, or joins it.
     Recover {
         /// The job, made if need be.
-        job: TrainingName,
+        job: JobName,
         /// Above that of the previous generation. 0, for a world of one: the next round.
         round: u64,
         /// All trainers by rank.
@@ -66,7 +67,7 @@ pub enum TrainerOp {
         on_loss: LossPolicy,
     },
     /// Removes a job without trainers, and with its objects its checkpoints.
-    DeleteJob(TrainingName),
+    DeleteJob(JobName),
 }
 
 /// A trainer as it introduces itself.
@@ -275,7 +276,7 @@ impl Trainings {
 
     fn keep(
         &mut self,
-        job: &TrainingName,
+        job: &JobName,
         trainers: Vec<(String, SessionId)>,
         now: LedgerMs,
     ) -> Result<Reply, Rejection> {
@@ -442,7 +443,7 @@ impl Trainings {
     }
 
     /// The number of the job to delete; `None` if there is none.
-    fn check_delete(&self, job: &TrainingName) -> Result<Option<TrainingNo>, Rejection> {
+    fn check_delete(&self, job: &JobName) -> Result<Option<TrainingNo>, Rejection> {
         let no = self.no(job);
         let training = no.and_then(|no| self.by_no.get(&no));
         let present = |trainer: &Trainer| trainer.incarnation.is_some();
@@ -452,7 +453,7 @@ impl Trainings {
         }
     }
 
-    fn delete(&mut self, job: &TrainingName, out: &mut Emitter) -> Result<Reply, Rejection> {
+    fn delete(&mut self, job: &JobName, out: &mut Emitter) -> Result<Reply, Rejection> {
         let Some(no) = self.check_delete(job)? else { return Ok(Reply::Ok) };
         let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
         training.head.deleting = true;

@@ -7,7 +7,8 @@ use crate::machine::ledger::Ledger;
 use crate::training::checkpoint::{Checkpoint, CheckpointState, RankReport};
 use crate::training::dataset::Datasets;
 use crate::training::dataset_epoch::{DatasetEpoch, DatasetEpochCounts, ShardState};
-use crate::training::state::{LossPolicy, TrainerRef, Training, TrainingName, Trainings};
+use crate::training::job::JobName;
+use crate::training::state::{LossPolicy, TrainerRef, Training, Trainings};
 
 /// A job.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +81,7 @@ pub struct ShardView<'a> {
 #[derive(Clone, Debug)]
 pub struct CheckpointView<'a> {
     /// Its job.
-    pub job: &'a TrainingName,
+    pub job: &'a JobName,
     /// Its number.
     pub number: u32,
     checkpoint: &'a Checkpoint,
@@ -128,7 +129,7 @@ impl<'a> CheckpointView<'a> {
 
 impl<'a> TrainingView<'a> {
     /// Its name.
-    pub fn name(&self) -> &'a TrainingName {
+    pub fn name(&self) -> &'a JobName {
         &self.training.head.name
     }
 
@@ -262,7 +263,7 @@ impl<'a> TrainingView<'a> {
 
 impl Ledger {
     /// The job of that name.
-    pub fn training(&self, name: &TrainingName) -> Option<TrainingView<'_>> {
+    pub fn training(&self, name: &JobName) -> Option<TrainingView<'_>> {
         let training = self.trainings.by_no.get(&self.trainings.no(name)?)?;
         Some(TrainingView { datasets: &self.datasets, training })
     }

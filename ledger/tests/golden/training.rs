@@ -3,12 +3,12 @@
 use crate::commands::{blob, command, op};
 use rollout_ledger::id::{Attempt, SessionId};
 use rollout_ledger::{
-    Body, CheckpointOp, Command, DatasetOp, DatasetSpec, LossPolicy, OpKind, RankReport, ShardOp,
-    ShardProgress, ShardRef, TrainerDecl, TrainerOp, TrainerRef, TrainingName,
+    Body, CheckpointOp, Command, DatasetOp, DatasetSpec, JobName, LossPolicy, OpKind, RankReport,
+    ShardOp, ShardProgress, ShardRef, TrainerDecl, TrainerOp, TrainerRef,
 };
 
-pub(crate) fn job() -> TrainingName {
-    TrainingName { namespace: "default".into(), job: "sft".into() }
+pub(crate) fn job() -> JobName {
+    JobName { namespace: "default".into(), job: "sft".into() }
 }
 
 pub(crate) fn by(trainer: &str, index: u64) -> TrainerRef {
@@ -144,7 +144,7 @@ pub(crate) fn all(first: u64) -> Vec<(&'static str, Command)> {
                     trainers: vec![("t0".into(), SessionId::at(t0, 0))],
                 }),
                 OpKind::Trainer(TrainerOp::Leave(by("t1", t1))),
-                OpKind::Trainer(TrainerOp::DeleteJob(TrainingName {
+                OpKind::Trainer(TrainerOp::DeleteJob(JobName {
                     namespace: "default".into(),
                     job: "none".into(),
                 })),

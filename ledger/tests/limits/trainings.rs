@@ -3,12 +3,12 @@
 use crate::bench::Bench;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    BlobRef, CheckpointOp, DatasetOp, DatasetSpec, LossPolicy, OpKind, RankReport, Reply, ShardOp,
-    TrainerDecl, TrainerOp, TrainerRef, TrainingName, limits,
+    BlobRef, CheckpointOp, DatasetOp, DatasetSpec, JobName, LossPolicy, OpKind, RankReport, Reply,
+    ShardOp, TrainerDecl, TrainerOp, TrainerRef, limits,
 };
 
-fn name(job: &str) -> TrainingName {
-    TrainingName { namespace: "default".into(), job: job.into() }
+fn name(job: &str) -> JobName {
+    JobName { namespace: "default".into(), job: job.into() }
 }
 
 fn dataset(name: &str, shards: u64) -> OpKind {

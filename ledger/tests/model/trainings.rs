@@ -16,8 +16,8 @@ mod trainers;
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::{Attempt, SessionId};
 use rollout_ledger::{
-    CheckpointState, DatasetOp, DatasetSpec, LossPolicy, RankReport, Rejection, Reply,
-    ShardProgress, TrainerRef, TrainingName, TrainingRefusal, limits,
+    CheckpointState, DatasetOp, DatasetSpec, JobName, LossPolicy, RankReport, Rejection, Reply,
+    ShardProgress, TrainerRef, TrainingRefusal, limits,
 };
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(crate) struct Trainings {
     pub(crate) datasets: BTreeMap<String, DatasetSpec>,
     /// The order of creation, in which reports about several are checked.
     made: Vec<String>,
-    pub(crate) jobs: BTreeMap<TrainingName, Job>,
+    pub(crate) jobs: BTreeMap<JobName, Job>,
 }
 
 /// One sample.
@@ -200,13 +200,13 @@ impl Model {
         }
     }
 
-    fn job_for(&mut self, name: &TrainingName) -> Result<(), Rejection> {
+    fn job_for(&mut self, name: &JobName) -> Result<(), Rejection> {
         let new = || Job { generation: 1, keep_last: limits::KEEP_LAST_DEFAULT, ..Job::default() };
         self.trainings.jobs.entry(name.clone()).or_insert_with(new);
         self.job_mut(name).map(drop)
     }
 
-    fn job_mut(&mut self, name: &TrainingName) -> Result<&mut Job, Rejection> {
+    fn job_mut(&mut self, name: &JobName) -> Result<&mut Job, Rejection> {
         match self.trainings.jobs.get_mut(name) {
             None => refuse(TrainingRefusal::JobUnknown),
             Some(job) if job.deleting => refuse(TrainingRefusal::JobDeleting),
@@ -223,7 +223,7 @@ impl Model {
         Ok(job)
     }
 
-    fn forget_job(&mut self, name: &TrainingName) {
+    fn forget_job(&mut self, name: &JobName) {
         let gone = |job: &Job| job.deleting && job.checkpoints.iter().all(|c| c.state.is_none());
         if self.trainings.jobs.get(name).is_some_and(gone) {
             self.trainings.jobs.remove(name);

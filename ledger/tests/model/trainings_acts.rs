@@ -5,8 +5,8 @@ use crate::trainings::{DATASETS, Job};
 use proptest::prelude::*;
 use rollout_ledger::id::{Attempt, SessionId};
 use rollout_ledger::{
-    BlobRef, CheckpointOp, DatasetOp, DatasetSpec, LossPolicy, OpKind, RankReport, ShardOp,
-    ShardProgress, ShardRef, TrainerDecl, TrainerOp, TrainerRef, TrainingName,
+    BlobRef, CheckpointOp, DatasetOp, DatasetSpec, JobName, LossPolicy, OpKind, RankReport,
+    ShardOp, ShardProgress, ShardRef, TrainerDecl, TrainerOp, TrainerRef,
 };
 
 /// One deed of a trainer of one of two jobs.
@@ -91,8 +91,8 @@ impl Train {
         ]
     }
 
-    fn name(&self) -> TrainingName {
-        TrainingName { namespace: "default".into(), job: format!("job{}", self.job) }
+    fn name(&self) -> JobName {
+        JobName { namespace: "default".into(), job: format!("job{}", self.job) }
     }
 
     pub(crate) fn kind(&self, model: &Model) -> OpKind {

@@ -5,7 +5,7 @@ use super::{Checkpoint, Job, Trainer, refuse};
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    LossPolicy, Rejection, Reply, TrainerDecl, TrainerOp, TrainingName, TrainingRefusal, limits,
+    JobName, LossPolicy, Rejection, Reply, TrainerDecl, TrainerOp, TrainingRefusal, limits,
 };
 
 impl Model {
@@ -68,11 +68,7 @@ impl Model {
         }
     }
 
-    fn succeed(
-        &mut self,
-        name: &TrainingName,
-        new: &TrainerDecl,
-    ) -> Result<Option<Reply>, Rejection> {
+    fn succeed(&mut self, name: &JobName, new: &TrainerDecl) -> Result<Option<Reply>, Rejection> {
         let job = self.job_mut(name)?;
         job.needs_no_recovery()?;
         let before = job.trainers.get(&new.name).filter(|t| t.incarnation.is_some());
@@ -83,7 +79,7 @@ impl Model {
         Ok(needs_recovery.map(|(trainer, host)| Reply::Torn { trainer, host }))
     }
 
-    fn incarnation(&mut self, name: &TrainingName, new: TrainerDecl) -> Outcome {
+    fn incarnation(&mut self, name: &JobName, new: TrainerDecl) -> Outcome {
         let (session, clock) = (SessionId::at(self.index, self.op), self.clock);
         let job = self.job_mut(name)?;
         let trainer = job.trainers.entry(new.name).or_default();
@@ -93,7 +89,7 @@ impl Model {
         Ok(Reply::Joined { incarnation, generation: job.generation })
     }
 
-    fn lose(&mut self, name: &TrainingName, trainer: &str) {
+    fn lose(&mut self, name: &JobName, trainer: &str) {
         self.note("trainer lost");
         let Some(job) = self.trainings.jobs.get_mut(name) else { return };
         let contributed = job.trainers.get(trainer).and_then(|t| t.contributed);
@@ -131,7 +127,7 @@ impl Model {
     }
 
     /// Unsealed samples are in no state once no trainer is left.
-    fn remove_trainer(&mut self, name: &TrainingName, trainer: &str) {
+    fn remove_trainer(&mut self, name: &JobName, trainer: &str) {
         let Some(job) = self.trainings.jobs.get_mut(name) else { return };
         job.remove(trainer);
         let open = job.cells.values().flatten().flatten().any(|c| c.is_in() && !c.sealed);
@@ -165,7 +161,7 @@ impl Model {
 
     fn recover(
         &mut self,
-        name: TrainingName,
+        name: JobName,
         (round, world, from, on_loss): (u64, Vec<String>, u32, LossPolicy),
         trainer: TrainerDecl,
     ) -> Outcome {

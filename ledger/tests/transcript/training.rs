@@ -5,16 +5,13 @@ use crate::ops::blob;
 use crate::world::World;
 use rollout_ledger::id::{Attempt, SessionId};
 use rollout_ledger::{
-    CheckpointOp, CheckpointState, DatasetOp, DatasetSpec, Ledger, LossPolicy, OpKind, RankReport,
-    ShardOp, ShardProgress, ShardRef, TrainerDecl, TrainerOp, TrainerRef, TrainingName,
+    CheckpointOp, CheckpointState, DatasetOp, DatasetSpec, JobName, Ledger, LossPolicy, OpKind,
+    RankReport, ShardOp, ShardProgress, ShardRef, TrainerDecl, TrainerOp, TrainerRef,
 };
 use std::fmt::Write;
 
-fn job(args: &mut Args) -> TrainingName {
-    TrainingName {
-        namespace: args.text_or("namespace", "default"),
-        job: args.text_or("job", "sft"),
-    }
+fn job(args: &mut Args) -> JobName {
+    JobName { namespace: args.text_or("namespace", "default"), job: args.text_or("job", "sft") }
 }
 
 /// `ticket=` is that of the trainer's last join, where none is given.

@@ -8,9 +8,7 @@ use super::{Filter, kind_of};
 use crate::golden::hex;
 use prost::Message as _;
 use rollout_ledger::id::{Attempt, CoordEpoch, RunNo, SessionId, SlotNo, SlotRef};
-use rollout_ledger::{
-    Event, EventKind, FailureClass, HeldRows, JobName, LeaderCause, Rows, TrainingName,
-};
+use rollout_ledger::{Event, EventKind, FailureClass, HeldRows, JobName, LeaderCause, Rows};
 use rollout_proto::{EVENT_KINDS, Identity, v1};
 use rollout_raft::EventRecord;
 use rollout_recorded::check;
@@ -197,7 +195,7 @@ fn of_trainings() -> Vec<EventKind> {
         "deleted",
     ];
     let training = |to| EventKind::TrainingChanged {
-        job: TrainingName { namespace: "team".into(), job: "sft".into() },
+        job: JobName { namespace: "team".into(), job: "sft".into() },
         to,
         detail: "more".into(),
     };

@@ -15,8 +15,9 @@ use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
 use crate::training::dataset::Datasets;
 use crate::training::dataset_epoch::DatasetEpoch;
+use crate::training::job::JobName;
 use crate::training::shard_ring::Ring;
-use crate::training::state::{LossPolicy, Trainer, TrainingName, Trainings};
+use crate::training::state::{LossPolicy, Trainer, Trainings};
 use std::collections::BTreeSet;
 
 /// A trainer's request when its job recovers.
@@ -59,7 +60,7 @@ impl Ledger {
     pub(super) fn recover(
         &mut self,
         ctx: &Context,
-        job: TrainingName,
+        job: JobName,
         asked_for: Recovery,
         trainer: TrainerDecl,
     ) -> Result<Reply, Rejection> {

@@ -6,8 +6,8 @@ use crate::training::dataset::{DatasetOp, DatasetSpec};
 use crate::training::shard::ShardOp;
 use crate::training::shard_ring::{LOOK_UPS, POINTS};
 
-fn job() -> TrainingName {
-    TrainingName { namespace: "default".into(), job: "j".into() }
+fn job() -> JobName {
+    JobName { namespace: "default".into(), job: "j".into() }
 }
 
 struct Cluster {
@@ -78,7 +78,7 @@ impl Cluster {
 fn jobs_are_listed_newest_first_whatever_their_names() {
     let mut cluster = Cluster::new(1);
     let join = |name: &str| {
-        let job = TrainingName { job: name.into(), ..job() };
+        let job = JobName { job: name.into(), ..job() };
         let (name, keep_alive_ms) = ("t".into(), 10_000);
         let trainer = TrainerDecl { name, keep_alive_ms, ..TrainerDecl::default() };
         OpKind::Trainer(TrainerOp::Join { job, trainer, on_loss: LossPolicy::Continue })
