@@ -47,7 +47,7 @@ pub use kernel::rows::Rows;
 pub use kernel::training_refusal::TrainingRefusal;
 pub use machine::command::{
     BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
-    RequestId, RunAction, SegmentDecl, StoreName, StoreOp, op,
+    RequestId, RunAction, Scope, ScopedOp, SegmentDecl, StoreName, StoreOp, op,
 };
 pub use machine::digest::digest_records;
 pub use machine::event::{Event, EventKind};
@@ -57,7 +57,7 @@ pub use machine::ledger::{EntryId, Ledger, UnknownCommand};
 pub use machine::operation::Cost;
 pub use machine::restore::ANCESTORS_MAX;
 pub use machine::version_gate::{
-    SCHEDULING_VERSION, SUPPORTED_VERSIONS, check_body_version, check_version,
+    NAMESPACES_VERSION, SCHEDULING_VERSION, SUPPORTED_VERSIONS, check_body_version, check_version,
 };
 pub use training::barrier::{
     BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, Generation, Policy,

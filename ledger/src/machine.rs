@@ -10,6 +10,7 @@ pub(crate) mod image;
 pub(crate) mod image_load;
 pub(crate) mod invariants;
 pub(crate) mod ledger;
+pub(crate) mod namespace_rule;
 pub(crate) mod operation;
 pub(crate) mod restore;
 pub mod seeded;

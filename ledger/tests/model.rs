@@ -34,6 +34,8 @@ mod meanings;
 mod members;
 #[path = "model/naive.rs"]
 mod naive;
+#[path = "model/namespaces.rs"]
+mod namespaces;
 #[path = "model/outcomes.rs"]
 mod outcomes;
 #[path = "model/quotas.rs"]
@@ -69,7 +71,9 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{TestCaseResult, TestRunner};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo};
-use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Rejection, Reply, digest_records};
+use rollout_ledger::{
+    Body, Command, EntryId, Ledger, Op, Rejection, Reply, Scope, ScopedOp, digest_records,
+};
 use std::collections::BTreeMap;
 
 struct Pair {
@@ -102,7 +106,7 @@ impl Pair {
             Step::Reload => self.reload(),
             Step::Ops(acts) => {
                 let ops: Vec<Op> = acts.iter().map(|a| a.op(&self.model)).collect();
-                self.apply(self.model.epoch, self.model.epoch, 0, Body::Ops(ops))
+                self.apply(self.model.epoch, self.model.epoch, 0, self.in_scopes(ops))
             }
             Step::Tick(after_ms) => {
                 self.apply(self.model.epoch, self.model.epoch, *after_ms, Body::Tick)
@@ -157,22 +161,41 @@ impl Pair {
         self.check()
     }
 
+    /// The operations as those of callers of several scopes, now and then where the version knows scopes.
+    fn in_scopes(&self, ops: Vec<Op>) -> Body {
+        let index = self.model.index;
+        if self.model.version < 4 || !index.is_multiple_of(4) {
+            return Body::Ops(ops);
+        }
+        let scope = |at: usize| match (index / 4 + at as u64) % 5 {
+            0 => Scope::All,
+            1 => Scope::Namespaces(vec!["team".into()]),
+            _ => Scope::Namespaces(vec!["default".into(), "other".into()]),
+        };
+        let scoped = ops.into_iter().enumerate().map(|(at, op)| ScopedOp { scope: scope(at), op });
+        Body::scoped(scoped.collect())
+    }
+
     /// Compares the dry run of the first operation with its execution by a copy of the ledger.
     fn check_dry_run(&mut self, entry: EntryId, command: &Command) -> TestCaseResult {
-        let Body::Ops(ops) = &command.body else { return Ok(()) };
         // A stale command is rejected whole.
-        let Some(op) = ops.first().filter(|_| command.epoch == self.ledger.epoch()) else {
-            return Ok(());
+        let first = command.body.ops().next().filter(|_| command.epoch == self.ledger.epoch());
+        let Some(op) = first else { return Ok(()) };
+        let scope = match &command.body {
+            Body::ScopedOps(ops) => ops[0].scope.clone(),
+            _ => Scope::All,
         };
         let before = self.ledger.state_digest();
-        let dry = self.ledger.dry_run(&op.kind);
-        prop_assert_eq!(&dry, &self.loaded.dry_run(&op.kind), "a loaded ledger answers otherwise");
+        let dry = self.ledger.dry_run(&scope, &op.kind);
+        let again = self.loaded.dry_run(&scope, &op.kind);
+        prop_assert_eq!(&dry, &again, "a loaded ledger answers otherwise");
         if !commands::has_dry_run(&op.kind) {
             let none = matches!(dry, None | Some(Err(Rejection::VersionLow { .. })));
             prop_assert!(none, "{:?} has a dry run, which DRY_RUNS lacks", &op.kind);
             return Ok(());
         }
-        let alone = Command { body: Body::Ops(vec![op.kind.clone().into()]), ..command.clone() };
+        let scoped = ScopedOp { scope, op: op.kind.clone().into() };
+        let alone = Command { body: Body::scoped(vec![scoped]), ..command.clone() };
         let mut copy = self.ledger.clone();
         let replies = copy.apply(entry, &alone.encode()).expect("known");
         let real = match &replies[..] {

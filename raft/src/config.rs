@@ -100,7 +100,8 @@ impl RaftConfig {
             image_log_bytes: raft.image_log_bytes,
             log_keep_bytes: raft.log_keep_bytes,
             snapshot_timeout_minutes: 30,
-            command_bytes_max: 4 << 20,
+            // A request of a client has 4 MiB, and the scope of its caller less than 16 KiB.
+            command_bytes_max: (4 << 20) + (16 << 10),
             stall_transfer_ms: 1000,
             stall_exit_ms: 5000,
             events_bytes_max: events.bytes_max,

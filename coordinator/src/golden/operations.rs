@@ -144,10 +144,8 @@ fn what_members_know_of_each_kind_of_operation_is_kept() {
         let since = since(|version| check_body_version(&command.body, version).is_ok());
         // invariant: writing to a string does not fail.
         let _ = writeln!(text, "{of}: since {since}, heavy {}", yes(command.is_costly()));
-        if let Body::Ops(ops) = &command.body {
-            seen.extend(ops.iter().map(|op| name(&op.kind).0));
-            ops.iter().for_each(|op| shown(op, &mut text));
-        }
+        seen.extend(command.body.ops().map(|op| name(&op.kind).0));
+        command.body.ops().for_each(|op| shown(op, &mut text));
     }
     let missing: Vec<_> = OpKind::NAMES.iter().filter(|kind| !seen.contains(*kind)).collect();
     assert!(missing.is_empty(), "no golden command of the ledger has {missing:?}");

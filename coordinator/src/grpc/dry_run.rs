@@ -17,7 +17,7 @@ use crate::grpc::convert::invalid;
 use crate::grpc::message_weight::{self, Weighing};
 use crate::leader::dry_run::{checking, granted};
 use crate::leader::fair_room::Place;
-use crate::leader::{full_disk, reject};
+use crate::leader::{caller, full_disk, reject};
 use crate::observe::{audit, log_position};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{OpKind, RequestId};
@@ -209,7 +209,7 @@ impl Shared {
         full_disk::check(&self.node, &self.config.name, [kind])?;
         let checked = self.node.with_ledger(|ledger| {
             log_position::as_of(ledger);
-            ledger.dry_run(kind)
+            ledger.dry_run(&caller::scope(), kind)
         });
         match checked.flatten() {
             Some(checked) => checked.map_err(|why| reject::rejected(&why)),

@@ -284,8 +284,8 @@ fn read(ledger: &Ledger, name: &StoreName, asked: &v1::StoreReadRequest) -> v1::
 mod tests {
     use super::*;
     use rollout_ledger::id::{CoordEpoch, LedgerMs};
-    use rollout_ledger::{Body, Command, RequestId};
-    use rollout_proto::{DialMap, Security};
+    use rollout_ledger::{Body, Command, RequestId, Scope, ScopedOp};
+    use rollout_proto::{DialMap, IDENTITY_NAMESPACES_MAX, Security};
     use rollout_raft::RaftConfig;
 
     /// Sets values of these lengths at once.
@@ -313,7 +313,10 @@ mod tests {
         let kind = kind.expect("as much as it may have");
         let request = RequestId { session: SessionId(u64::MAX), seq: u64::MAX, ack_upto: u64::MAX };
         let op = Op { request: Some(request), kind };
-        let (epoch, at, body) = (CoordEpoch(u64::MAX), LedgerMs(u64::MAX), Body::Ops(vec![op]));
+        let scope =
+            Scope::Namespaces(vec!["n".repeat(limits::NAME_BYTES_MAX); IDENTITY_NAMESPACES_MAX]);
+        let body = Body::ScopedOps(vec![ScopedOp { scope, op }]);
+        let (epoch, at) = (CoordEpoch(u64::MAX), LedgerMs(u64::MAX));
         let bytes = Command { epoch, at, wall_ms: u64::MAX, body }.encode().len();
         let config = RaftConfig::new("", "", DialMap::default(), Security::InsecurePlaintext);
         assert!((STORE_REQUEST_BYTES_MAX..=config.command_bytes_max).contains(&bytes), "{bytes}");

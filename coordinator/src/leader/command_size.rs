@@ -4,7 +4,7 @@
 //! operation is refused because of the size of others. An operation over the bounds goes alone. Bytes are those of the
 //! encoding, not an estimate: every text that a client may send counts.
 
-use rollout_ledger::{Op, limits};
+use rollout_ledger::{Op, Scope, limits};
 
 /// Rows in one command, unless operations that belong together have more.
 const ROWS_MAX: u64 = 4096;
@@ -23,6 +23,15 @@ impl Weight {
     pub(crate) fn of(ops: &[Op]) -> Self {
         let bytes = ops.iter().map(Op::encoded_bytes).sum();
         Self { rows: ops.iter().map(|op| op.kind.rows()).sum(), bytes, ops: ops.len() }
+    }
+
+    /// The same, if each operation has this scope.
+    pub(crate) fn in_scope(self, scope: &Scope) -> Self {
+        // Without names, the byte of each operation makes no difference to consensus.
+        let Scope::Namespaces(names) = scope else { return self };
+        // The scope's tag, and a length of at most two bytes before the list and before each name.
+        let bytes = 3 + names.iter().map(|name| name.len() + 2).sum::<usize>();
+        Self { bytes: self.bytes + self.ops * bytes, ..self }
     }
 
     /// The weight of both together.
@@ -69,7 +78,7 @@ pub(crate) fn in_commands(ops: impl IntoIterator<Item = Op>) -> Vec<Vec<Op>> {
 mod tests {
     use super::*;
     use rollout_ledger::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId};
-    use rollout_ledger::{Body, Command, HeldRows, OpKind, Rows, op};
+    use rollout_ledger::{Body, Command, HeldRows, OpKind, Rows, ScopedOp, op};
     use rollout_proto::{DialMap, Security};
     use rollout_raft::RaftConfig;
 
@@ -101,6 +110,23 @@ mod tests {
         for ops in commands {
             let bytes = encoded(ops);
             assert!(bytes <= max && bytes <= BYTES_MAX + 64, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_scope_weighs_at_least_its_bytes() {
+        let names: Vec<String> = (0..64).map(|n| format!("{n:0>128}")).collect();
+        for names in [Vec::new(), names[..1].to_vec(), names] {
+            let scope = Scope::Namespaces(names);
+            let op = Op::from(OpKind::Unsuspect(op::Unsuspect { session: SessionId(1) }));
+            let ops = vec![op; 3];
+            let weight = Weight::of(&ops).in_scope(&scope);
+            let plain = encoded(ops.clone());
+            let scoped = ops.iter().map(|op| ScopedOp { scope: scope.clone(), op: op.clone() });
+            let body = Body::ScopedOps(scoped.collect());
+            let (epoch, at) = (CoordEpoch(u64::MAX), LedgerMs(u64::MAX));
+            let bytes = Command { epoch, at, wall_ms: u64::MAX, body }.encode().len();
+            assert!(weight.bytes - Weight::of(&ops).bytes >= bytes - plain, "{bytes}");
         }
     }
 

@@ -14,13 +14,17 @@
 mod company;
 mod queue;
 
+use crate::leader::caller;
 use crate::leader::command_size::Weight;
 use crate::leader::dry_run;
 use crate::leader::leader_clock::LeaderClock;
 use company::{Company, Patience, WAIT_MAX};
 use queue::{Bundle, Queue, Room};
 use rollout_ledger::id::CoordEpoch;
-use rollout_ledger::{Body, Command, Ledger, Op, Reply, check_body_version, check_version};
+use rollout_ledger::{
+    Body, Command, Ledger, NAMESPACES_VERSION, Op, Reply, Scope, ScopedOp, check_body_version,
+    check_version,
+};
 use rollout_proto::trace::{self, Span, SpanKind};
 use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
@@ -90,15 +94,21 @@ impl Proposer {
     }
 
     /// Applies operations together and in order, in a command shared with others. If the cluster's version lacks one
-    /// of them, rejects all and proposes none, because a member of an older build could not read it.
+    /// of them, rejects all and proposes none, because a member of an older build could not read it. Within a request,
+    /// the operations have the scope of its caller, if the version knows scopes.
     pub(crate) async fn ops(&self, ops: Vec<Op>) -> ProposeResult {
         dry_run::refuse_proposals()?;
-        if let Some(replies) = self.version().and_then(|version| too_new(&ops, version)) {
+        let version = self.version();
+        if let Some(replies) = version.and_then(|version| too_new(&ops, version)) {
             return Ok(Applied { at: LogPosition::NONE, replies });
         }
+        let scope = match version.is_some_and(|version| version >= NAMESPACES_VERSION) {
+            true => caller::scope(),
+            false => Scope::All,
+        };
         // Only requests are traced, not the leader's own operations.
         let span = trace::current().map(|_| Span::part(SpanKind::Internal, "commit"));
-        let answer = self.queue.answered(ops).await;
+        let answer = self.queue.answered(ops, scope).await;
         if let Some(span) = span {
             committed(span, &answer);
         }
@@ -202,6 +212,7 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
             // invariant: this semaphore is never closed.
             let Ok(permit) = in_flight.clone().acquire_owned().await else { return };
             let (merged, ops) = pending.take();
+            let body = Body::scoped(ops);
             if merged.is_empty() {
                 continue;
             }
@@ -209,7 +220,7 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
             let (applied, landed) = (self.applied.clone(), self.landed.clone());
             let company = self.company.clone();
             tokio::spawn(async move {
-                let result = propose(&node, epoch, &clock, Body::Ops(ops)).await;
+                let result = propose(&node, epoch, &clock, body).await;
                 company.answered(merged.len());
                 distribute(merged, result);
                 drop(permit);
@@ -304,7 +315,7 @@ impl Pending {
 
     /// The next command's operations and their callers. Drops bundles whose callers are gone: they were never
     /// proposed.
-    fn take(&mut self) -> (Vec<Waiting>, Vec<Op>) {
+    fn take(&mut self) -> (Vec<Waiting>, Vec<ScopedOp>) {
         let taken = std::mem::take(self);
         if let Some(bundle) = taken.spare {
             self.push(bundle);
@@ -312,9 +323,9 @@ impl Pending {
         let mut ops = Vec::with_capacity(taken.weight.ops);
         let mut merged = Vec::with_capacity(taken.bundles.len());
         for bundle in taken.bundles.into_iter().filter(|bundle| !bundle.answer.is_closed()) {
-            let Bundle { answer, room, .. } = bundle;
-            merged.push(Waiting { ops: bundle.ops.len(), answer, _room: room });
-            ops.extend(bundle.ops);
+            let Bundle { answer, room, scope, ops: own, .. } = bundle;
+            merged.push(Waiting { ops: own.len(), answer, _room: room });
+            ops.extend(own.into_iter().map(|op| ScopedOp { scope: scope.clone(), op }));
         }
         (merged, ops)
     }
@@ -366,7 +377,7 @@ mod tests {
     fn bundle(ops: Vec<Op>) -> Bundle {
         let (answer, waits) = oneshot::channel();
         std::mem::forget(waits);
-        Bundle { weight: Weight::of(&ops), ops, answer, room: room() }
+        Bundle { weight: Weight::of(&ops), ops, scope: Scope::All, answer, room: room() }
     }
 
     fn claim(rows_max: u32) -> Bundle {
@@ -409,7 +420,7 @@ mod tests {
                 epoch: CoordEpoch(u64::MAX),
                 at: LedgerMs(u64::MAX),
                 wall_ms: u64::MAX,
-                body: Body::Ops(ops),
+                body: Body::scoped(ops),
             };
             let bytes = command.encode().len();
             assert!(bytes <= BYTES_MAX + 64, "{bytes} bytes of {} bundles", merged.len());
@@ -489,7 +500,20 @@ mod tests {
         pending.push(claim(2));
         drop(replies);
         let (merged, ops) = pending.take();
+        let ops: Vec<Op> = ops.into_iter().map(|scoped| scoped.op).collect();
         assert_eq!((merged.len(), ops), (1, claim(2).ops));
+    }
+
+    #[test]
+    fn each_operation_keeps_the_scope_of_its_bundle() {
+        let team = || Scope::Namespaces(vec!["team".into()]);
+        let mut pending = Pending::default();
+        pending.push(claim(1));
+        pending.push(Bundle { scope: team(), ..claim(2) });
+        let (_, ops) = pending.take();
+        let scopes: Vec<Scope> = ops.iter().map(|scoped| scoped.scope.clone()).collect();
+        assert_eq!(scopes, [Scope::All, team()]);
+        assert!(matches!(Body::scoped(ops), Body::ScopedOps(_)));
     }
 
     #[test]

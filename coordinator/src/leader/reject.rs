@@ -48,6 +48,7 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         Rejection::AuthorRevoked(_) => ErrorCode::CertificateRevoked,
         Rejection::RevocationWider(_) => ErrorCode::RevocationConflict,
         Rejection::NotOfRound { .. } => ErrorCode::NotRoundMember,
+        Rejection::NamespaceDenied(_) | Rejection::ClusterDenied => ErrorCode::PermissionDenied,
     }
 }
 

@@ -1,4 +1,5 @@
-//! Removes from a worker's messages the rows of other namespaces.
+//! Removes from a worker's messages the rows of other namespaces, while the cluster's version is one in which the ledger
+//! does not do so itself.
 //!
 //! The ledger accepts a late result of lapsed rows from any slot that knows their attempt, because the holder's session
 //! may have ended and its worker may be back in another one. Attempts follow from positions in the log, so a worker can
@@ -13,12 +14,13 @@ use crate::leader::convert::{self, Checked};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::LeaderState;
 use rollout_ledger::id::{RunNo, SessionId};
-use rollout_ledger::{HeldRows, Ledger, RefusedRows, Rejection};
+use rollout_ledger::{HeldRows, Ledger, NAMESPACES_VERSION, RefusedRows, Rejection};
 use rollout_proto::v1;
 
-/// Whether a run belongs to another namespace than `namespace`.
+/// Whether a run belongs to another namespace than `namespace`, and the ledger does not check that.
 fn is_foreign(ledger: &Ledger, namespace: &str, run: u32) -> bool {
-    ledger.run_namespace(RunNo(run)).is_some_and(|of_run| of_run != namespace)
+    ledger.version() < NAMESPACES_VERSION
+        && ledger.run_namespace(RunNo(run)).is_some_and(|of_run| of_run != namespace)
 }
 
 /// Removes from an exchange everything about runs of other namespaces than the worker's, and returns it as refused.

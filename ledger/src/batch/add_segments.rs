@@ -12,7 +12,7 @@ use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::command::SegmentDecl;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::machine::version_gate::SCHEDULING_VERSION;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,10 @@ impl Operation for AddSegments {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
+        ledger.subject_of_run(self.run)
     }
 
     fn apply(self, ledger: &mut Ledger, _: &mut Context) -> Result<Reply, Rejection> {

@@ -15,7 +15,7 @@ use crate::machine::apply::Context;
 use crate::machine::command::HeldRows;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use serde::{Deserialize, Serialize};
 
 /// Grants pending rows to a slot.
@@ -47,6 +47,10 @@ impl Operation for Claim {
 
     fn rows(&self) -> u64 {
         u64::from(self.rows_max)
+    }
+
+    fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
+        ledger.subject_of_worker(self.slot.session)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

@@ -17,7 +17,8 @@ use crate::machine::apply::Context;
 use crate::machine::command::{HeldRows, PartDecl};
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation, rows_of};
+use crate::machine::namespace_rule::refuse_foreign;
+use crate::machine::operation::{Cost, Operation, Subject, rows_of};
 use crate::machine::seeded::{Bug, seeded};
 use crate::machine::version_gate::ROWS_OF_SEVERAL_SLOTS;
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,10 @@ impl Operation for Complete {
         rows_of(&self.sets)
     }
 
+    fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
+        ledger.subject_of_worker(self.slot.session)
+    }
+
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.complete(ctx, self.slot, self.run, self.part, &self.sets)
     }
@@ -76,6 +81,9 @@ impl Ledger {
         if sets.iter().map(|s| s.rows.len()).sum::<u64>() > limits::PART_ROWS_MAX {
             let max = limits::PART_ROWS_MAX;
             return Err(Rejection::Limit { what: "rows in a part".into(), max });
+        }
+        if self.is_foreign(slot.session, no) {
+            return Ok(Reply::Taken { refused: refuse_foreign(no, sets) });
         }
         let run = self.run_mut(no)?;
         // A finished run accepts repeats.

@@ -10,7 +10,7 @@ use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use serde::{Deserialize, Serialize};
 
 /// Creates a run, or finds the same one.
@@ -41,6 +41,10 @@ impl Operation for CreateRun {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        Subject::Namespace(&self.namespace)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

@@ -19,7 +19,7 @@ use crate::machine::apply::Context;
 use crate::machine::command::{Evidence, FailureClass, HeldRows};
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 #[cfg(feature = "seeded-bugs")]
 use crate::machine::seeded::{Bug, seeded};
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,10 @@ impl Operation for Fail {
 
     fn rows(&self) -> u64 {
         self.held.rows.len()
+    }
+
+    fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
+        ledger.subject_of_worker(self.slot.session)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

@@ -5,7 +5,7 @@ use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::command::HeldRows;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation, rows_of};
+use crate::machine::operation::{Cost, Operation, Subject, rows_of};
 use serde::{Deserialize, Serialize};
 
 /// Returns rows that a slot did not finish, through no fault of the rows.
@@ -32,6 +32,10 @@ impl Operation for Nack {
 
     fn rows(&self) -> u64 {
         rows_of(&self.held)
+    }
+
+    fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
+        ledger.subject_of_worker(self.slot.session)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

@@ -17,7 +17,7 @@ use crate::machine::apply::Context;
 use crate::machine::command::{HeldRows, PartDecl};
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use serde::{Deserialize, Serialize};
 
 /// Marks rows that were never granted as done: their results were carried over from an earlier
@@ -51,6 +51,10 @@ impl Operation for ReuseResults {
 
     fn rows(&self) -> u64 {
         self.rows.len()
+    }
+
+    fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
+        ledger.subject_of_run(self.run)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

@@ -13,7 +13,7 @@ use crate::kernel::visits::count_visit;
 use crate::machine::apply::Context;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use serde::{Deserialize, Serialize};
 
 /// Rows that failed for good are pending again.
@@ -40,6 +40,10 @@ impl Operation for RetryRows {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
+        ledger.subject_of_run(self.run)
     }
 
     fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
@@ -162,7 +166,8 @@ mod tests {
     use crate::kernel::visits::visits_of;
     use crate::machine::command::op;
     use crate::machine::command::{
-        BlobRef, Body, Command, Evidence, FailureClass, HeldRows, OpKind, Registration, SegmentDecl,
+        BlobRef, Body, Command, Evidence, FailureClass, HeldRows, OpKind, Registration, Scope,
+        SegmentDecl,
     };
     use crate::machine::ledger::EntryId;
 
@@ -230,9 +235,9 @@ mod tests {
     /// histories of rows.
     fn granted(ledger: &Ledger, run: RunNo, rows: Option<Rows>, visits_max: u64) -> bool {
         let retry = OpKind::RetryRows(RetryRows { run, rows });
-        let visits = visits_of(|| ledger.dry_run(&retry));
+        let visits = visits_of(|| ledger.dry_run(&Scope::All, &retry));
         assert!(visits <= visits_max, "{visits} visits for {retry:?}");
-        let dry = ledger.dry_run(&retry).expect("it has a dry run");
+        let dry = ledger.dry_run(&Scope::All, &retry).expect("it has a dry run");
         match operated(&mut ledger.clone(), retry) {
             Reply::Rejected(why) => assert_eq!(dry, Err(why)),
             reply => assert_eq!(dry, Ok(()), "{reply:?}"),

@@ -82,6 +82,9 @@ impl Ledger {
     /// got them since. So it does not run them twice. A trial's rows go back to their trial.
     pub(crate) fn adopt_held(&mut self, ctx: &Context, session: SessionId, held: &[HeldRows]) {
         for HeldRows { run: no, attempt, rows } in held {
+            if self.is_foreign(session, *no) {
+                continue;
+            }
             let slots = self.workers.get(&session).map_or(0, |worker| worker.slots.len());
             let Some(run) = self.runs.get_mut(no).filter(|run| !run.ended()) else { continue };
             let Some(grant) = run.flight.lapsed.get(attempt) else { continue };

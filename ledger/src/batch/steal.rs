@@ -19,7 +19,7 @@ use crate::machine::apply::Context;
 use crate::machine::command::HeldRows;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation, rows_of};
+use crate::machine::operation::{Cost, Operation, Subject, rows_of};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -53,6 +53,10 @@ impl Operation for Steal {
 
     fn rows(&self) -> u64 {
         rows_of(&self.held)
+    }
+
+    fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
+        ledger.subject_of_worker(self.victim.session)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

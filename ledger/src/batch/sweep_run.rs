@@ -4,7 +4,7 @@ use crate::kernel::id::RunNo;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use serde::{Deserialize, Serialize};
 
 /// Records that the store no longer has objects of a sealed run that its manifest does not name.
@@ -29,6 +29,10 @@ impl Operation for Swept {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
+        ledger.subject_of_run(self.run)
     }
 
     fn apply(self, ledger: &mut Ledger, _: &mut Context) -> Result<Reply, Rejection> {

@@ -11,10 +11,10 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
-use crate::machine::command::Registration;
+use crate::machine::command::{HeldRows, Registration};
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation, rows_of};
+use crate::machine::operation::{Cost, Operation, Subject, rows_of};
 
 impl Operation for Registration {
     const SINCE: u32 = 1;
@@ -34,6 +34,10 @@ impl Operation for Registration {
     fn rows(&self) -> u64 {
         // A worker that comes back gets its rows again, or returns them.
         rows_of(&self.held)
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        Subject::Namespace(&self.namespace)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
@@ -69,7 +73,7 @@ impl Ledger {
             self.end_session(ctx, session, SessionEnd::Lost);
         }
         let session = ctx.session();
-        let dropped = registration.held.iter().filter_map(|h| self.lost_of(h)).collect();
+        let dropped = self.dropped_by(&registration);
         let held = std::mem::take(&mut registration.held);
         self.workers.add(new_worker(session, registration, ctx.wall_ms));
         self.index_slots(session);
@@ -120,6 +124,12 @@ impl Ledger {
         Ok(())
     }
 
+    /// The rows that the worker lists and may not decide.
+    fn dropped_by(&self, registration: &Registration) -> Vec<HeldRows> {
+        let Registration { namespace, held, .. } = registration;
+        held.iter().filter_map(|set| self.lost_by_worker(namespace, set)).collect()
+    }
+
     /// The same worker is back: it keeps what it still holds, and returns the rest.
     fn resume(&mut self, ctx: &Context, session: SessionId, registration: Registration) -> Reply {
         self.emit(ctx, EventKind::WorkerRegistered { session, resumed: true });
@@ -146,7 +156,7 @@ impl Ledger {
                 self.move_to_first(ctx, no, attempt);
             }
         }
-        let dropped = registration.held.iter().filter_map(|h| self.lost_of(h)).collect();
+        let dropped = self.dropped_by(&registration);
         self.unindex_slots(session);
         self.workers.change(session, |worker| {
             let same_process = worker.instance == registration.instance;

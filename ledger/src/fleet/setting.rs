@@ -15,7 +15,7 @@ use crate::machine::event::EventKind;
 use crate::machine::image::ImageDelta;
 use crate::machine::image_load::{LoadError, bad, read};
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::machine::version_gate::{SCHEDULING_VERSION, came_with};
 use serde::{Deserialize, Serialize};
 
@@ -136,6 +136,10 @@ impl Operation for SettingOp {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        Subject::Cluster
     }
 
     fn dry_run(&self, _: &Ledger) -> Option<Result<(), Rejection>> {

@@ -6,7 +6,7 @@ use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use serde::{Deserialize, Serialize};
 
 /// A suspect worker is back.
@@ -31,6 +31,10 @@ impl Operation for Unsuspect {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
+        ledger.subject_of_worker(self.session)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

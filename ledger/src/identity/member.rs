@@ -15,7 +15,7 @@ use crate::machine::event::{Emitter, EventKind};
 use crate::machine::image::ImageDelta;
 use crate::machine::image_load::{LoadError, read};
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::machine::version_gate::{SCHEDULING_VERSION, came_with};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -200,6 +200,10 @@ impl Operation for MemberOp {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        Subject::Cluster
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

@@ -14,7 +14,7 @@ use crate::machine::apply::Context;
 use crate::machine::image::{ImageDelta, key};
 use crate::machine::image_load::{LoadError, bad, read};
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::machine::version_gate::came_with;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,6 +119,10 @@ impl Operation for RevocationOp {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        Subject::Cluster
     }
 
     fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {

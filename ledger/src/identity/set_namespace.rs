@@ -4,7 +4,7 @@ use crate::batch::spec::{self};
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use serde::{Deserialize, Serialize};
 
 /// Creates a namespace, or changes its cap.
@@ -31,6 +31,10 @@ impl Operation for SetNamespace {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        Subject::Namespace(&self.name)
     }
 
     fn apply(self, ledger: &mut Ledger, _: &mut Context) -> Result<Reply, Rejection> {

@@ -17,7 +17,7 @@ use crate::machine::apply::Context;
 use crate::machine::image::{ImageDelta, key};
 use crate::machine::image_load::{LoadError, bad, read};
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::machine::version_gate::came_with;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -181,6 +181,13 @@ impl Operation for TokenOp {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        match self {
+            Self::Create { .. } | Self::Revoke { .. } => Subject::Cluster,
+            Self::Spend(_) => Subject::Nothing,
+        }
     }
 
     fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {

@@ -420,4 +420,10 @@ pub enum Rejection {
         /// The job.
         job: String,
     },
+    /// The caller may not use the namespace.
+    #[error("the caller's certificate does not name namespace {0}")]
+    NamespaceDenied(String),
+    /// The caller may use some namespaces only.
+    #[error("this concerns all namespaces, and the caller's certificate names only some")]
+    ClusterDenied,
 }

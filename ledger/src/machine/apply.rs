@@ -7,7 +7,7 @@ use crate::kernel::codec;
 use crate::kernel::id::{Attempt, CoordEpoch, RunNo, SessionId};
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
-use crate::machine::command::{Body, Command, Op, OpKind};
+use crate::machine::command::{Body, Command, Op, OpKind, Scope, ScopedOp};
 use crate::machine::event::EventKind;
 use crate::machine::ledger::{EntryId, Ledger, UnknownCommand};
 use crate::machine::seeded::{Bug, seeded};
@@ -89,10 +89,7 @@ impl Ledger {
     }
 
     fn execute(&mut self, entry: EntryId, command: Command) -> Vec<Reply> {
-        let ops = match &command.body {
-            Body::Ops(ops) => ops.len().max(1),
-            _ => 1,
-        };
+        let ops = command.body.ops().count().max(1);
         if let Err(why) = self.admit(entry, &command) {
             return vec![Reply::Rejected(why); ops];
         }
@@ -123,16 +120,23 @@ impl Ledger {
                 }
                 vec![Reply::Ok]
             }
-            Body::Ops(ops) => {
-                let mut replies = Vec::with_capacity(ops.len());
-                for op in ops {
-                    replies.push(self.run_op(&mut ctx, op));
-                    self.settle_turns();
-                    ctx.op += 1;
-                }
-                replies
-            }
+            Body::Ops(ops) => self.run_ops(&mut ctx, ops.into_iter().map(ScopedOp::from)),
+            Body::ScopedOps(ops) => self.run_ops(&mut ctx, ops.into_iter()),
         }
+    }
+
+    fn run_ops(
+        &mut self,
+        ctx: &mut Context,
+        ops: impl ExactSizeIterator<Item = ScopedOp>,
+    ) -> Vec<Reply> {
+        let mut replies = Vec::with_capacity(ops.len());
+        for ScopedOp { scope, op } in ops {
+            replies.push(self.run_op(ctx, &scope, op));
+            self.settle_turns();
+            ctx.op += 1;
+        }
+        replies
     }
 
     /// Refuses a command of a leader that has not opened the present epoch, and a command that advances the clock too
@@ -149,47 +153,54 @@ impl Ledger {
         if step_ms > limits::CLOCK_STEP_MAX_MS {
             return Err(Rejection::ClockStep { step_ms });
         }
-        if matches!(&command.body, Body::Ops(ops) if ops.len() > limits::OPS_PER_COMMAND_MAX) {
+        if command.body.ops().count() > limits::OPS_PER_COMMAND_MAX {
             let max = limits::OPS_PER_COMMAND_MAX as u64;
             return Err(Rejection::Limit { what: "operations in a command".into(), max });
         }
         check_kind(&command.body, self.meta.version)
     }
 
-    fn run_op(&mut self, ctx: &mut Context, op: Op) -> Reply {
+    fn run_op(&mut self, ctx: &mut Context, scope: &Scope, op: Op) -> Reply {
         ctx.caller = op.request.map(|request| request.session);
         let Some(request) = op.request else {
-            return self.run_kind(ctx, op.kind).unwrap_or_else(Reply::Rejected);
+            return self.run_kind(ctx, scope, op.kind).unwrap_or_else(Reply::Rejected);
         };
         match self.clients.recall(request, self.meta.clock) {
             Err(why) => Reply::Rejected(why),
             Ok(Some(reply)) => reply,
             Ok(None) => {
-                let reply = self.run_kind(ctx, op.kind).unwrap_or_else(Reply::Rejected);
+                let reply = self.run_kind(ctx, scope, op.kind).unwrap_or_else(Reply::Rejected);
                 self.clients.remember(request, reply.clone(), self.meta.version);
                 reply
             }
         }
     }
 
-    fn run_kind(&mut self, ctx: &mut Context, kind: OpKind) -> Result<Reply, Rejection> {
+    fn run_kind(
+        &mut self,
+        ctx: &mut Context,
+        scope: &Scope,
+        kind: OpKind,
+    ) -> Result<Reply, Rejection> {
         check_version(&kind, self.meta.version)?;
+        self.check_scope(scope, &kind)?;
         if kind.is_bounded() {
             self.settle_indexes();
         }
         kind.apply(self, ctx)
     }
 
-    /// Whether the ledger would accept the operation now, or the rejection. Changes nothing. `None`: an operation of
-    /// this kind has no dry run.
+    /// Whether the ledger would accept the operation now from a caller of this scope, or the rejection. Changes nothing.
+    /// `None`: an operation of this kind has no dry run.
     ///
     /// Call it between two commands: quotas are compared with sums that a command leaves up to date. The answer is as
     /// of the ledger's present time, which may lag behind the leader's clock.
-    pub fn dry_run(&self, kind: &OpKind) -> Option<Result<(), Rejection>> {
-        match check_version(kind, self.meta.version) {
-            Ok(()) => kind.dry_run(self),
-            Err(low) => Some(Err(low)),
+    pub fn dry_run(&self, scope: &Scope, kind: &OpKind) -> Option<Result<(), Rejection>> {
+        if let Err(low) = check_version(kind, self.meta.version) {
+            return Some(Err(low));
         }
+        let checked = kind.dry_run(self)?;
+        Some(self.check_scope(scope, kind).and(checked))
     }
 
     /// The run with that number, if it exists.

@@ -12,7 +12,9 @@ impl Command {
         match &self.body {
             Body::Tick | Body::OpenEpoch => true,
             Body::DigestAt | Body::SetVersion(_) => false,
-            Body::Ops(ops) => ops.iter().any(|op| op.kind.cost() == Cost::GrowsWithState),
+            Body::Ops(_) | Body::ScopedOps(_) => {
+                self.body.ops().any(|op| op.kind.cost() == Cost::GrowsWithState)
+            }
         }
     }
 }

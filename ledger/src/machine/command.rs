@@ -7,6 +7,7 @@
 
 pub mod op;
 mod op_kind;
+mod scope;
 mod store_op;
 
 use crate::batch::spec::SlotOffer;
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 pub(crate) use op_kind::KINDS;
 pub use op_kind::OpKind;
+pub use scope::{Scope, ScopedOp};
 #[cfg(test)]
 pub(crate) use store_op::STORE_OPS;
 pub use store_op::{StoreName, StoreOp};
@@ -52,6 +54,8 @@ pub enum Body {
     DigestAt,
     /// Raises the cluster version, which gates commands and formats. Never lowers it.
     SetVersion(u32),
+    /// As [`Body::Ops`], with the scopes of the operations' callers.
+    ScopedOps(Vec<ScopedOp>),
 }
 
 /// One operation.
@@ -205,6 +209,7 @@ pub(crate) fn slot_ref(session: SessionId, slot: usize) -> SlotRef {
 
 came_with!(Body, BODIES, {
     1: Body::OpenEpoch | Body::Ops(_) | Body::Tick | Body::DigestAt | Body::SetVersion(_),
+    4: Body::ScopedOps(_),
 });
 
 came_with!(RunAction, RUN_ACTIONS, {

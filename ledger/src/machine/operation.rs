@@ -3,7 +3,7 @@
 //! *Invariant:* one type per kind of operation, in the folder of its domain, and one implementation of [`Operation`]
 //! beside it. [`OpKind`](crate::OpKind) calls the type's implementation. No other code has a list of all kinds, and a
 //! kind without an answer does not compile. Calls are static, and nothing is decoded twice.
-//! Absent on purpose: who may request an operation. Methods decide that, by the roles in their .proto options.
+//! Absent on purpose: which roles may request an operation. Methods decide that, by the options in their .proto files.
 
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
@@ -17,6 +17,17 @@ pub enum Cost {
     Bounded,
     /// Longer the larger the state is, however few bytes the command has.
     GrowsWithState,
+}
+
+/// What an operation is about, for the namespace rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject<'a> {
+    /// Objects of this namespace, or the namespace itself.
+    Namespace(&'a str),
+    /// What belongs to no namespace, or objects of several.
+    Cluster,
+    /// Nothing that belongs to others: it makes something for its caller, or its object does not exist.
+    Nothing,
 }
 
 /// A kind of operation, or a group of kinds that share a record.
@@ -42,6 +53,9 @@ pub(crate) trait Operation {
 
     /// How many rows count toward the limit of rows in a command: those that it may grant, decide or return.
     fn rows(&self) -> u64;
+
+    /// What it is about. The ledger refuses it if its caller may not act there.
+    fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a>;
 
     /// Whether the ledger would accept it now, or the rejection. `None`: it has no dry run. Operations that an
     /// administrator's command causes have one.
@@ -78,6 +92,10 @@ impl<T: Operation> Operation for Box<T> {
 
     fn rows(&self) -> u64 {
         T::rows(self)
+    }
+
+    fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
+        T::subject(self, ledger)
     }
 
     fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {

@@ -16,8 +16,12 @@ use crate::machine::command::{Body, OpKind};
 /// for its members, and has settings. Below it, `apply` and the image do what builds of version 2 do.
 pub const SCHEDULING_VERSION: u32 = 3;
 
-/// The first and the last cluster version that this build can run. Version 4 only adds kinds of operations: `apply` and
-/// the image are those of version 3.
+/// The cluster version from which on the ledger checks the namespace rule (`machine/namespace_rule.rs`), and commands may
+/// have the scopes of their operations' callers.
+pub const NAMESPACES_VERSION: u32 = 4;
+
+/// The first and the last cluster version that this build can run. Version 4 adds kinds of operations and the namespace
+/// rule; the image is that of version 3.
 pub const SUPPORTED_VERSIONS: (u32, u32) = (1, 4);
 
 /// Defines, from one table, which version introduced each variant of an enum that operations contain, and the list of
@@ -54,10 +58,7 @@ pub fn check_version(kind: &OpKind, version: u32) -> Result<(), Rejection> {
 /// [`Rejection::VersionLow`], with the required version.
 pub fn check_body_version(command: &Body, version: u32) -> Result<(), Rejection> {
     check_kind(command, version)?;
-    match command {
-        Body::Ops(ops) => ops.iter().try_for_each(|op| check_version(&op.kind, version)),
-        _ => Ok(()),
-    }
+    command.ops().try_for_each(|op| check_version(&op.kind, version))
 }
 
 /// Refuses a kind of command that the cluster's version does not have yet. Its operations are checked one by one,

@@ -5,7 +5,7 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::training::barrier::{Barrier, BarrierEnd, BarrierFailure};
 use crate::training::job::JobName;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,10 @@ impl Operation for AbortBarrier {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        Subject::Namespace(&self.job.namespace)
     }
 
     fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {

@@ -7,7 +7,7 @@ use crate::kernel::id::SessionId;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::training::arrival::{Arrival, Arriving};
 use crate::training::barrier::BarrierSpec;
 use crate::training::job::{Job, JobName, ParticipantDecl};
@@ -50,6 +50,10 @@ impl Operation for Arrive {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        Subject::Namespace(&self.job.namespace)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

@@ -11,7 +11,7 @@ use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
 use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::training::checkpoint::{
     Checkpoint, CheckpointOp, CheckpointState, RankReport, Sealed, ShardProgress,
 };
@@ -50,6 +50,18 @@ impl Operation for CheckpointOp {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        match self {
+            Self::Begin { by, .. } | Self::Report { by, .. } => {
+                Subject::Namespace(&by.job.namespace)
+            }
+            Self::Abort { job, .. }
+            | Self::Retain { job, .. }
+            | Self::Label { job, .. }
+            | Self::Forget { job, .. } => Subject::Namespace(&job.namespace),
+        }
     }
 
     fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {

@@ -3,7 +3,7 @@
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::training::job::JobName;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,10 @@ impl Operation for CloseRendezvous {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        Subject::Namespace(&self.job.namespace)
     }
 
     fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {

@@ -14,7 +14,7 @@ use crate::machine::apply::Context;
 use crate::machine::image::{ImageDelta, key};
 use crate::machine::image_load::{LoadError, number, read};
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::machine::version_gate::came_with;
 use crate::training::shard_order::{EpochOf, ORDER_VERSION};
 use serde::{Deserialize, Serialize};
@@ -174,6 +174,14 @@ impl Operation for DatasetOp {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        match self {
+            Self::Create { namespace, .. } | Self::Delete { namespace, .. } => {
+                Subject::Namespace(namespace)
+            }
+        }
     }
 
     fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {

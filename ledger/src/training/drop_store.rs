@@ -4,7 +4,7 @@ use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::command::StoreName;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use serde::{Deserialize, Serialize};
 
 /// Drops a shared store with its contents.
@@ -29,6 +29,10 @@ impl Operation for DropStore {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        Subject::Namespace(&self.store.namespace)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

@@ -4,7 +4,7 @@ use crate::kernel::id::SessionId;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::training::job::Departed;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,10 @@ impl Operation for LoseParticipant {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
+        ledger.subject_of_participant(self.incarnation)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

@@ -9,7 +9,7 @@ use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::machine::seeded::{Bug, seeded};
 use crate::machine::version_gate::came_with;
 use crate::training::dataset::Datasets;
@@ -94,6 +94,14 @@ impl Operation for ShardOp {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        match self {
+            Self::Claim { by, .. } | Self::Finish { by, .. } | Self::Release { by, .. } => {
+                Subject::Namespace(&by.job.namespace)
+            }
+        }
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

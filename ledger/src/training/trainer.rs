@@ -14,7 +14,7 @@ use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
 use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::machine::version_gate::came_with;
 use crate::training::dataset_epoch::{Mark, ShardState, record_of};
 use crate::training::job::JobName;
@@ -136,6 +136,16 @@ impl Operation for TrainerOp {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        match self {
+            Self::Leave(by) => Subject::Namespace(&by.job.namespace),
+            Self::Join { job, .. }
+            | Self::Keep { job, .. }
+            | Self::Recover { job, .. }
+            | Self::DeleteJob(job) => Subject::Namespace(&job.namespace),
+        }
     }
 
     fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {

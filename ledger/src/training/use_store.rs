@@ -12,7 +12,7 @@ use crate::kernel::reply::{Rejection, Reply, StoreAnswer};
 use crate::machine::apply::Context;
 use crate::machine::command::{StoreName, StoreOp};
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::machine::seeded::{Bug, seeded};
 use crate::training::store::{Stores, weight};
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,10 @@ impl Operation for UseStore {
 
     fn rows(&self) -> u64 {
         0
+    }
+
+    fn subject<'a>(&'a self, _: &'a Ledger) -> Subject<'a> {
+        Subject::Namespace(&self.store.namespace)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

@@ -30,7 +30,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    body(Body): OpenEpoch Ops Tick DigestAt SetVersion;
+    body(Body): OpenEpoch Ops Tick DigestAt SetVersion ScopedOps;
     op(OpKind): OpenClient CreateRun AddSegments CloseInput ControlRun Register Deregister Suspect Unsuspect Drain Claim
         Complete Fail Nack SetNamespace Steal ClaimSpeculatively EngineDied Cordon RetryRows ReuseResults Seal DeleteRun ForgetRun Store
         DropStore Join Participate Leave LoseParticipant CloseRendezvous Arrive AbortBarrier Dataset Trainer Shard Checkpoint
@@ -112,9 +112,7 @@ fn of_op(kind: &OpKind, names: &mut Names) {
 
 fn of(command: &Command, names: &mut Names) {
     names.insert(body(&command.body));
-    if let Body::Ops(ops) = &command.body {
-        ops.iter().for_each(|op| of_op(&op.kind, names));
-    }
+    command.body.ops().for_each(|op| of_op(&op.kind, names));
 }
 
 #[test]

@@ -10,7 +10,8 @@ use rollout_ledger::{
     BarrierMembers, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence, FailureClass,
     HeldRows, JobName, LeaderCause, LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota,
     RendezvousConfig, RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec,
-    SettingOp, StoreName, StoreOp, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp, op,
+    Scope, ScopedOp, SettingOp, StoreName, StoreOp, TokenOp, TokenRole, TokenSpec, TokenUse,
+    TrainerOp, op,
 };
 
 fn ops(kinds: impl IntoIterator<Item = OpKind>) -> Command {
@@ -46,7 +47,17 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
         ("datasets_and_checkpoints", datasets_and_checkpoints()),
         ("cordon_after", op(OpKind::Setting(SettingOp::CordonAfter(5)))),
         ("set_deadline", set_deadline()),
+        ("scoped_ops", scoped_ops()),
     ]
+}
+
+fn scoped_ops() -> Command {
+    let scoped = |scope| {
+        let kind = OpKind::DeleteRun(op::DeleteRun { run: RunNo(300) });
+        ScopedOp { scope, op: kind.into() }
+    };
+    let team = Scope::Namespaces(vec!["team".into()]);
+    command(Body::ScopedOps(vec![scoped(Scope::All), scoped(team)]))
 }
 
 fn set_deadline() -> Command {

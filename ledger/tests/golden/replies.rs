@@ -155,6 +155,8 @@ examples!(rejections, Rejection, {
     AuthorRevoked: Rejection::AuthorRevoked("admin/ann".into()),
     RevocationWider: Rejection::RevocationWider("worker/gpu-1".into()),
     NotOfRound: Rejection::NotOfRound { round: 300, job: "train".into() },
+    NamespaceDenied: Rejection::NamespaceDenied("team".into()),
+    ClusterDenied: Rejection::ClusterDenied,
 });
 
 examples!(training_refusals, TrainingRefusal, {

@@ -26,6 +26,7 @@ names!(body, BODIES, Body, {
     Body::Tick => "tick",
     Body::DigestAt => "digest at",
     Body::SetVersion(_) => "set version",
+    Body::ScopedOps(_) => "operations in scopes",
 });
 
 names!(op, OPS, OpKind, {
@@ -163,9 +164,9 @@ pub(crate) struct Commands(BTreeMap<&'static str, (u64, u64)>);
 impl Commands {
     pub(crate) fn count(&mut self, command: &Body, replies: &[Reply]) {
         let first = replies.first().is_some_and(granted);
-        self.add(body(command), first || matches!(command, Body::Ops(_)));
-        let Body::Ops(ops) = command else { return };
-        for (given, reply) in ops.iter().zip(replies) {
+        let is_ops = matches!(command, Body::Ops(_) | Body::ScopedOps(_));
+        self.add(body(command), first || is_ops);
+        for (given, reply) in command.ops().zip(replies) {
             self.add(op(&given.kind), granted(reply));
             if let OpKind::Store(op::UseStore { ops, .. }) = &given.kind {
                 ops.iter().for_each(|given| self.add(store_op(given), granted(reply)));

@@ -268,7 +268,7 @@ impl Model {
         Ok(Reply::Ok)
     }
 
-    fn whose(&self, incarnation: SessionId) -> Option<(JobName, String)> {
+    pub(crate) fn whose(&self, incarnation: SessionId) -> Option<(JobName, String)> {
         self.jobs.iter().find_map(|(job, j)| {
             let who = j.who.iter().find(|w| w.incarnation == incarnation)?;
             Some((job.clone(), who.name.clone()))

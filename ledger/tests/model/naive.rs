@@ -12,8 +12,8 @@ use crate::workers::Worker;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{
-    Body, Command, EntryId, JobName, Op, OpKind, Rejection, Reply, Revocation, Revoked, SettingOp,
-    StoreName, op,
+    Body, Command, EntryId, JobName, Op, OpKind, Rejection, Reply, Revocation, Revoked, Scope,
+    ScopedOp, SettingOp, StoreName, op,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -106,8 +106,7 @@ impl Model {
         (self.op, self.granted) = (0, 0);
         if command.body != Body::OpenEpoch && command.epoch.0 != self.epoch {
             let why = Rejection::EpochStale { got: command.epoch.0, open: self.epoch };
-            let Body::Ops(ops) = &command.body else { return vec![Reply::Rejected(why)] };
-            return vec![Reply::Rejected(why); ops.len()];
+            return vec![Reply::Rejected(why); command.body.ops().count().max(1)];
         }
         self.clock = self.clock.max(command.at.0);
         match &command.body {
@@ -127,7 +126,15 @@ impl Model {
             Body::Ops(ops) => {
                 let mut replies = Vec::new();
                 for op in ops {
-                    replies.push(self.once(op));
+                    replies.push(self.once(&Scope::All, op));
+                    self.op += 1;
+                }
+                replies
+            }
+            Body::ScopedOps(ops) => {
+                let mut replies = Vec::new();
+                for ScopedOp { scope, op } in ops {
+                    replies.push(self.once(scope, op));
                     self.op += 1;
                 }
                 replies
@@ -147,8 +154,8 @@ impl Model {
         }
     }
 
-    fn once(&mut self, op: &Op) -> Reply {
-        let Some(request) = op.request else { return self.run(&op.kind) };
+    fn once(&mut self, scope: &Scope, op: &Op) -> Reply {
+        let Some(request) = op.request else { return self.run(scope, &op.kind) };
         let Some(client) = self.clients.get_mut(&request.session) else {
             return Reply::Rejected(Rejection::SessionUnknown);
         };
@@ -162,16 +169,19 @@ impl Model {
         self.caller = Some(client.holder.clone());
         let known = self.version >= 3 && !client.earlier;
         self.joiner = known.then(|| client.holder.clone());
-        let reply = self.run(&op.kind);
+        let reply = self.run(scope, &op.kind);
         (self.caller, self.joiner) = (None, None);
         let client = self.clients.get_mut(&request.session).expect("just seen");
         client.replies.insert(request.seq, reply.clone());
         reply
     }
 
-    fn run(&mut self, kind: &OpKind) -> Reply {
+    fn run(&mut self, scope: &Scope, kind: &OpKind) -> Reply {
         let before = self.before();
-        let reply = self.kind(kind).unwrap_or_else(Reply::Rejected);
+        let reply = match self.denied(scope, kind) {
+            Some(why) => Reply::Rejected(why),
+            None => self.kind(kind).unwrap_or_else(Reply::Rejected),
+        };
         self.tidy();
         self.note_ends();
         self.settle_fairly(&before);

@@ -6,7 +6,7 @@ use crate::speculative_attempts::grouped;
 use crate::workers::Ended;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotNo, SlotRef};
 use rollout_ledger::view::RunState;
-use rollout_ledger::{FailureClass, HeldRows, PartDecl, Rejection, Reply, Rows};
+use rollout_ledger::{FailureClass, HeldRows, PartDecl, RefusedRows, Rejection, Reply, Rows};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The slot that has an attempt, live or late, if it is of the session that reports.
@@ -28,6 +28,15 @@ impl Model {
         part: &PartDecl,
         sets: &[HeldRows],
     ) -> Outcome {
+        if self.is_foreign(slot.session, no) {
+            let mut refused = Vec::new();
+            for set in sets {
+                let HeldRows { attempt, rows, .. } = set.clone();
+                refused.push(RefusedRows { run: no, attempt, rows, why: Rejection::AttemptStale });
+            }
+            self.events.push("result of another namespace's worker".into());
+            return Ok(Reply::Taken { refused });
+        }
         let version = self.version;
         let run = self.run_of(no)?;
         if run.ended() && run.state != RunState::Finished {

@@ -95,7 +95,7 @@ impl Model {
         }
         let session = SessionId::at(self.index, self.op);
         self.sessions.push((session, r.name.clone()));
-        let dropped = self.lost(&r.held);
+        let dropped = self.lost(&r.namespace, &r.held);
         self.workers.insert(
             session,
             Worker {
@@ -132,7 +132,7 @@ impl Model {
             }
         }
         self.move_to_first(session, r.slots.len());
-        let dropped = self.lost(&r.held);
+        let dropped = self.lost(&r.namespace, &r.held);
         let worker = self.workers.get_mut(&session).expect("found");
         let mut fresh = slots(&r.slots);
         if worker.instance == r.instance {
@@ -194,9 +194,10 @@ impl Model {
     }
 
     /// What of these the attempt may not decide any more.
-    fn lost(&self, held: &[HeldRows]) -> Vec<HeldRows> {
+    fn lost(&self, namespace: &str, held: &[HeldRows]) -> Vec<HeldRows> {
         let mut dropped = Vec::new();
         for set in held {
+            let foreign = self.is_foreign_to(namespace, set.run);
             let run = self.runs.get((set.run.0 as usize).wrapping_sub(1));
             let gone = set.rows.iter().filter(|row| {
                 let row = run.and_then(|r| r.rows.get(*row as usize));
@@ -205,7 +206,7 @@ impl Model {
                     _ => None,
                 };
                 let leases = row.into_iter().flat_map(|r| r.leases()).chain(late);
-                !leases.into_iter().any(|l| l.attempt == set.attempt)
+                foreign || !leases.into_iter().any(|l| l.attempt == set.attempt)
             });
             let rows = Rows::from_ranges(gone.map(|r| (r, 1))).expect("ascending");
             if !rows.is_empty() {
@@ -261,6 +262,9 @@ impl Model {
     /// Moves rows of a session that is gone to a worker that still has them.
     fn adopt_held(&mut self, session: SessionId, held: &[HeldRows], slots: usize) {
         for set in held {
+            if self.is_foreign(session, set.run) {
+                continue;
+            }
             let gone = |lease: &Lease| !self.workers.contains_key(&lease.slot.session);
             let Some(run) = self.runs.get_mut((set.run.0 as usize).wrapping_sub(1)) else {
                 continue;

@@ -27,7 +27,8 @@ refusals! {
     RunEnded SessionUnknown RequestForgotten WorkerNameTaken WorkerNotReady SlotUnknown PullStale AttemptStale AlreadyDecided
     RunActive RunDeleting RendezvousClosed RendezvousConflict ParticipantUnknown BarrierUnknown BarrierConflict NotOfBarrier
     BarrierGeneration DatasetConflict DatasetInUse ManifestStale DeadlineExceeded OverQuota VersionLow TokenUnknown
-    TokenConflict TokenRefused RevocationUnknown RevocationWider AuthorRevoked NotOfRound ;
+    TokenConflict TokenRefused RevocationUnknown RevocationWider AuthorRevoked NotOfRound
+    NamespaceDenied ClusterDenied ;
     JobUnknown JobDeleting JobActive TicketVoid Torn RoundConflict DatasetUnknown ClaimStale StepStale Progress ProgressTwice
     TrainerMissing NotOfWorld CheckpointUnknown CheckpointClosed ReportConflict
 }

@@ -3,7 +3,7 @@
 use crate::args::{self, Args, Parsed};
 use crate::{ops, rejections, show};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, SessionId};
-use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Reply, digest_records, op};
+use rollout_ledger::{Body, Command, EntryId, Ledger, Reply, Scope, ScopedOp, digest_records, op};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) struct World {
@@ -49,7 +49,13 @@ impl World {
                 let term = args.number("term", self.term)?;
                 let at = args.number("at", self.clock)?;
                 args.finish()?;
-                return self.operations(epoch, term, at, rest);
+                return self.operations((epoch, term, at), &Scope::All, rest);
+            }
+            // Example: scope namespaces=team,own, before operations of a caller that may use only these
+            "scope" => {
+                let scope = Scope::Namespaces(args.list("namespaces"));
+                args.finish()?;
+                return self.operations((self.epoch, self.term, self.clock), &scope, rest);
             }
             // Example: open-epoch term=2
             "open-epoch" => {
@@ -130,7 +136,10 @@ impl World {
                 let lost: Vec<String> = lost.map(|h| show::held(&h)).collect();
                 if lost.is_empty() { "nothing".into() } else { lost.join("; ") }
             }
-            _ => return self.operations(self.epoch, self.term, self.clock, input),
+            _ => {
+                let envelope = (self.epoch, self.term, self.clock);
+                return self.operations(envelope, &Scope::All, input);
+            }
         };
         args.finish()?;
         Ok(answer)
@@ -151,22 +160,27 @@ impl World {
         self.incarnations.get(trainer).copied().ok_or_else(|| format!("no trainer {trainer}"))
     }
 
-    fn operations(&mut self, epoch: u64, term: u64, at: u64, lines: &[&str]) -> Parsed<String> {
+    fn operations(
+        &mut self,
+        (epoch, term, at): (u64, u64, u64),
+        scope: &Scope,
+        lines: &[&str],
+    ) -> Parsed<String> {
         // A line may name an object that an earlier line creates, so each line is read against the ledger after the
         // earlier lines.
         let before = self.ledger.clone();
-        let mut ops: Vec<Op> = Vec::new();
+        let mut ops: Vec<ScopedOp> = Vec::new();
         for line in lines {
-            ops.push(ops::op(self, line)?);
+            ops.push(ScopedOp { scope: scope.clone(), op: ops::op(self, line)? });
             self.ledger = before.clone();
             let entry = EntryId { index: self.index + 1, term };
-            let body = Body::Ops(ops.clone());
+            let body = Body::scoped(ops.clone());
             let command = command(epoch, at, body);
             let replies = self.ledger.apply(entry, &command.encode()).expect("known");
             self.remember(&command.body, &replies);
         }
         self.ledger = before;
-        Ok(self.apply(epoch, term, at, Body::Ops(ops)))
+        Ok(self.apply(epoch, term, at, Body::scoped(ops)))
     }
 
     fn apply(&mut self, epoch: u64, term: u64, at: u64, body: Body) -> String {
@@ -202,8 +216,7 @@ impl World {
     fn remember(&mut self, body: &Body, replies: &[Reply]) {
         use rollout_ledger::OpKind::{OpenClient, Register, Trainer};
         use rollout_ledger::TrainerOp::{Join, Recover};
-        let Body::Ops(ops) = body else { return };
-        for (op, reply) in ops.iter().zip(replies) {
+        for (op, reply) in body.ops().zip(replies) {
             match (&op.kind, reply) {
                 (Register(r), Reply::Registered { session, .. }) => {
                     self.workers.insert(r.name.clone(), *session);

@@ -15,7 +15,7 @@ use super::{ProposeResult, QUEUE_MAX};
 use crate::leader::caller;
 use crate::leader::command_size::Weight;
 use crate::leader::fair_room::{self, FairRoom};
-use rollout_ledger::Op;
+use rollout_ledger::{Op, Scope};
 use rollout_raft::ProposeError;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -26,6 +26,8 @@ const BYTES_MAX: usize = 256 << 20;
 /// Operations that belong together, and their caller.
 pub(super) struct Bundle {
     pub(super) ops: Vec<Op>,
+    /// Where their caller may act.
+    pub(super) scope: Scope,
     pub(super) weight: Weight,
     pub(super) answer: oneshot::Sender<ProposeResult>,
     /// Its share of the queue's bytes.
@@ -69,13 +71,13 @@ impl Queue {
     }
 
     /// Waits for a place in the queue, and then for the answer.
-    pub(super) async fn answered(&self, ops: Vec<Op>) -> ProposeResult {
+    pub(super) async fn answered(&self, ops: Vec<Op>, scope: Scope) -> ProposeResult {
         // Here, and not in the single task through which all bundles pass.
-        let weight = Weight::of(&ops);
+        let weight = Weight::of(&ops).in_scope(&scope);
         let room = self.room_for(&ops, weight.bytes).await?;
         let (answer, replies) = oneshot::channel();
         self.company.queued();
-        let sent = self.bundles.send(Bundle { ops, weight, answer, room }).await;
+        let sent = self.bundles.send(Bundle { ops, scope, weight, answer, room }).await;
         if sent.is_err() {
             return Err(ProposeError::Stopped);
         }
@@ -128,14 +130,15 @@ mod tests {
     async fn bytes_without_an_answer_are_bounded_requests_are_refused_and_workers_wait() {
         let each = Weight::of(&request()).bytes;
         let (queue, mut bundles) = Queue::of(64 * each, Arc::default());
-        let mut waiting: Vec<_> = (0..64).map(|_| Box::pin(queue.answered(request()))).collect();
+        let mut waiting: Vec<_> =
+            (0..64).map(|_| Box::pin(queue.answered(request(), Scope::All))).collect();
         for one in &mut waiting {
             assert!(poll!(one).is_pending(), "there is room");
         }
-        let refused = queue.answered(request()).await;
+        let refused = queue.answered(request(), Scope::All).await;
         let overloaded = ProposeError::Overloaded { max: 64 * each };
         assert_eq!(refused.map(drop), Err(overloaded.clone()));
-        let mut worker = pin!(queue.answered(exchange()));
+        let mut worker = pin!(queue.answered(exchange(), Scope::All));
         assert!(poll!(&mut worker).is_pending());
         assert_eq!(bundles.len(), 64, "it is not queued");
 
@@ -146,12 +149,15 @@ mod tests {
         drop(first);
         assert!(poll!(&mut worker).is_pending());
         assert_eq!(bundles.len(), 64, "the worker goes first");
-        assert_eq!(queue.answered(request()).await.map(drop), Err(overloaded));
+        assert_eq!(queue.answered(request(), Scope::All).await.map(drop), Err(overloaded));
 
         // The bytes of a request whose caller is gone are released when the queue reaches it.
         drop(waiting);
         while bundles.try_recv().is_ok() {}
-        assert!(poll!(pin!(queue.answered(request()))).is_pending(), "there is room again");
+        assert!(
+            poll!(pin!(queue.answered(request(), Scope::All))).is_pending(),
+            "there is room again"
+        );
     }
 
     #[tokio::test]
@@ -159,7 +165,9 @@ mod tests {
         let named = |name: &str| Identity::new(Role::Client, name, Vec::new()).expect("a name");
         let each = Weight::of(&request()).bytes;
         let (queue, mut bundles) = Queue::of(64 * each, Arc::default());
-        let asked = |name: &str| Box::pin(caller::serving(named(name), queue.answered(request())));
+        let asked = |name: &str| {
+            Box::pin(caller::serving(named(name), queue.answered(request(), Scope::All)))
+        };
         let mut greedy: Vec<_> = (0..48).map(|_| asked("greedy")).collect();
         for one in &mut greedy {
             assert!(poll!(one).is_pending(), "there is room");
@@ -173,7 +181,8 @@ mod tests {
         assert_eq!(asked("other").await.map(drop), Err(overloaded), "all is taken");
 
         // A worker's exchange waits for its turn, whatever its identity.
-        let mut worker = pin!(caller::serving(named("greedy"), queue.answered(exchange())));
+        let mut worker =
+            pin!(caller::serving(named("greedy"), queue.answered(exchange(), Scope::All)));
         assert!(poll!(&mut worker).is_pending());
         assert_eq!(bundles.len(), 64);
         drop((greedy, others));
@@ -186,7 +195,7 @@ mod tests {
     #[tokio::test]
     async fn a_bundle_larger_than_the_queue_waits_for_an_empty_queue() {
         let (queue, mut bundles) = Queue::of(100, Arc::default());
-        let mut large = pin!(queue.answered(request()));
+        let mut large = pin!(queue.answered(request(), Scope::All));
         assert!(poll!(&mut large).is_pending());
         assert!(bundles.try_recv().is_ok(), "consensus refuses it");
     }

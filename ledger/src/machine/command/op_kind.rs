@@ -14,7 +14,7 @@ use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::command::op;
 use crate::machine::ledger::Ledger;
-use crate::machine::operation::{Cost, Operation};
+use crate::machine::operation::{Cost, Operation, Subject};
 use crate::training::checkpoint::CheckpointOp;
 use crate::training::dataset::DatasetOp;
 use crate::training::shard::ShardOp;
@@ -83,6 +83,10 @@ macro_rules! operations {
             /// Whether a quota may refuse it.
             pub fn is_bounded(&self) -> bool {
                 match self { $(Self::$name(_) => <$operation as Operation>::IS_BOUNDED,)* }
+            }
+
+            pub(crate) fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
+                match self { $(Self::$name(operation) => operation.subject(ledger),)* }
             }
 
             pub(crate) fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
