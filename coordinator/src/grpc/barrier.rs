@@ -67,7 +67,7 @@ impl v1::barrier_server::Barrier for BarrierService {
                 // The arrival is in the log. A member that no longer leads leaves the keep-alive to the next leader,
                 // and reads the state.
                 if let Ok(leading) = self.shared.leading() {
-                    leading.participants.record_message(incarnation, leading.now());
+                    leading.keep_alives.record_message(incarnation, leading.now());
                 }
                 let header = Some(self.shared.header());
                 Ok(Response::new(v1::ArriveResponse {

@@ -59,7 +59,7 @@ impl RendezvousService {
                 // The join is in the log. A member that no longer leads leaves the keep-alive to the next leader, and
                 // reads the state.
                 if let Ok(leading) = self.shared.leading() {
-                    leading.participants.record_message(incarnation, leading.now());
+                    leading.keep_alives.record_message(incarnation, leading.now());
                 }
                 let header = Some(self.shared.header());
                 Ok(Response::new(v1::JoinResponse { header, ticket: incarnation.0, keep_alive_ms }))
@@ -118,7 +118,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let (job, incarnation) = (job_in(&identity, r.job)?, SessionId(r.ticket));
         let leading = self.shared.leading()?;
         if self.shared.node.ledger(|l| is_of(l, &job, incarnation)) {
-            leading.participants.record_message(incarnation, leading.now());
+            leading.keep_alives.record_message(incarnation, leading.now());
         }
         let look = |l: &Ledger| outcome(l, &job, incarnation, &self.rosters);
         let found = self.outcomes.until(&identity, r.wait_ms, look).await?;
@@ -149,7 +149,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
             asked.iter().map(|(job, incarnation)| alive(l, job, *incarnation)).collect()
         });
         for ((_, incarnation), _) in asked.iter().zip(&answers).filter(|(_, a)| a.gone.is_empty()) {
-            leading.participants.record_message(*incarnation, leading.now());
+            leading.keep_alives.record_message(*incarnation, leading.now());
         }
         let header = Some(leading.header());
         Ok(Response::new(v1::KeepAliveResponse { header, answers }))
@@ -395,7 +395,7 @@ fn describe(view: JobView<'_>, leading: &LeaderState) -> v1::RendezvousDescribeR
         standing: p.state.name().into(),
         rank: if let ParticipantState::Member { rank } = p.state { rank } else { 0 },
         keep_alive_ms: p.decl.keep_alive_ms,
-        silent_ms: leading.participants.silence(p.incarnation, leading.now()).as_millis() as u64,
+        silent_ms: leading.keep_alives.silence(p.incarnation, leading.now()).as_millis() as u64,
     });
     let gone = view.departures().rev().take(GONE_SHOWN).map(|d| v1::GoneInfo {
         name: d.name.clone(),

@@ -18,11 +18,11 @@ use crate::leader::dispatch;
 use crate::leader::fence::Fence;
 use crate::leader::full_disk;
 use crate::leader::heartbeat_pace;
+use crate::leader::keep_alives::{KeepAlives, Silent};
 use crate::leader::leader_clock::LeaderClock;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::liveness::Liveness;
 use crate::leader::parked::Parked;
-use crate::leader::participants::{Participants, Silent};
 use crate::leader::proposer::{Proposer, propose};
 use crate::leader::stealing::Stealing;
 use crate::leader::webhooks::{self, Webhooks};
@@ -61,8 +61,8 @@ pub(crate) struct LeaderState {
     pub(crate) node: Node,
     pub(crate) proposer: Proposer,
     pub(crate) liveness: Liveness,
-    /// When participants of training jobs were last heard.
-    pub(crate) participants: Participants,
+    /// When processes of training jobs were last heard.
+    pub(crate) keep_alives: KeepAlives,
     pub(crate) parked: Parked,
     pub(crate) stealing: Stealing,
     pub(crate) streams: Mutex<HashMap<SessionId, Arc<WorkerStream>>>,
@@ -220,7 +220,7 @@ impl LeaderState {
             node: node.clone(),
             proposer,
             liveness: Liveness::new(clock.now()),
-            participants: Participants::default(),
+            keep_alives: KeepAlives::default(),
             parked: Parked::default(),
             stealing: Stealing::default(),
             streams: Mutex::default(),
@@ -359,7 +359,7 @@ impl LeaderState {
     /// Reports participants of training jobs as lost after too long a silence.
     async fn look_at_participants(&self) {
         let all: Vec<(SessionId, u64)> = self.node.ledger(|l| l.keep_alives().collect());
-        let silent = self.participants.silent(&all, self.now());
+        let silent = self.keep_alives.silent(&all, self.now());
         for lost in silent.chunks(limits::OPS_PER_COMMAND_MAX) {
             let ops: Vec<Op> = lost
                 .iter()
