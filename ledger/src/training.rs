@@ -17,6 +17,7 @@ pub(crate) mod job_view;
 pub(crate) mod join;
 pub(crate) mod leave;
 pub(crate) mod lose_participant;
+pub(crate) mod lose_trainers;
 pub(crate) mod participate;
 pub(crate) mod rendezvous;
 pub(crate) mod round_access;

@@ -6,7 +6,7 @@
 use super::checkpoint_base::{Base, Bases};
 use super::namespace::Listed;
 use super::runs::unexpected;
-use super::shard::samples_of;
+use super::shard::{record_join, samples_of};
 use super::training_convert::{
     by_in, checkpoint_out, dataset_epoch_out, decl_in, job_in, lineage_out, on_loss_in, state_out,
     torn,
@@ -279,12 +279,13 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
             on_loss,
         };
         let incarnation = match torn(self.shared.apply(Some(id), OpKind::Trainer(op)).await?)? {
-            Reply::Joined { incarnation, .. } => incarnation.0,
+            Reply::Joined { incarnation, .. } => incarnation,
             other => return Err(unexpected(&other)),
         };
+        record_join(&self.shared, incarnation);
         let mut answer =
             self.shared.node.ledger(|l| self.recovered(l, &job, &name)).unwrap_or_default();
-        (answer.header, answer.ticket) = (Some(self.shared.header()), incarnation);
+        (answer.header, answer.ticket) = (Some(self.shared.header()), incarnation.0);
         Ok(Response::new(answer))
     }
 }

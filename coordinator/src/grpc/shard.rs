@@ -1,4 +1,6 @@
 //! `Shards`: a job's trainers, and which of them reads which shard.
+//!
+//! *Invariant:* keep-alives change only this leader's memory, from [`SILENT_TRAINERS_VERSION`] on.
 
 use super::namespace::Listed;
 use super::runs::unexpected;
@@ -8,10 +10,11 @@ use super::training_convert::{
 use super::{Shared, Waits, caller};
 use crate::grpc::convert;
 use crate::leader::ledger_read::ReadLedger;
+use crate::leader::reject;
 use rollout_ledger::id::{Attempt, SessionId};
 use rollout_ledger::{
-    JobName, Ledger, OpKind, Reply, ShardOp, ShardRef, ShardView, TrainerOp, TrainerRef,
-    TrainingRefusal, limits,
+    JobName, Ledger, OpKind, Reply, SILENT_TRAINERS_VERSION, ShardOp, ShardRef, ShardView,
+    TrainerOp, TrainerRef, TrainingRefusal, limits,
 };
 use rollout_proto::{Identity, RpcError, v1};
 use std::sync::Arc;
@@ -33,6 +36,26 @@ impl ShardsService {
 
     fn lineage(&self, job: &JobName) -> Option<v1::Lineage> {
         self.shared.node.ledger(|l| l.training(job).map(|t| lineage_out(&t.generation())))
+    }
+
+    /// Records keep-alives in this leader's memory. The answer is a read.
+    async fn heard(
+        &self,
+        job: &JobName,
+        trainers: &[(String, SessionId)],
+    ) -> Result<v1::KeepTrainersResponse, RpcError> {
+        let leading = self.shared.reading().await?;
+        let read = self.shared.seen(|l| {
+            let lineage = l.training(job).map(|t| lineage_out(&t.generation()));
+            Some((l.lost_trainers(job, trainers), lineage))
+        });
+        let (lost, lineage) = read.ok_or_else(|| reject::not_leader(None))?;
+        let lost = lost.map_err(|why| reject::rejected(&why))?;
+        let now = leading.now();
+        for (_, incarnation) in trainers.iter().filter(|(name, _)| !lost.contains(name)) {
+            leading.keep_alives.record_message(*incarnation, now);
+        }
+        Ok(v1::KeepTrainersResponse { header: Some(self.shared.header()), lost, lineage })
     }
 
     /// The message about a shard that a trainer has claimed.
@@ -58,8 +81,7 @@ impl ShardsService {
                 shard_first_sample: first,
             })
         });
-        found
-            .ok_or_else(|| crate::leader::reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
+        found.ok_or_else(|| reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
     }
 
     async fn end(
@@ -127,6 +149,7 @@ impl v1::shards_server::Shards for ShardsService {
         let op = TrainerOp::Join { job: job.clone(), trainer, on_loss };
         match torn(self.shared.apply(Some(id), OpKind::Trainer(op)).await?)? {
             Reply::Joined { incarnation, .. } => {
+                record_join(&self.shared, incarnation);
                 let (header, lineage) = (Some(self.shared.header()), self.lineage(&job));
                 Ok(Response::new(v1::JoinJobResponse { header, ticket: incarnation.0, lineage }))
             }
@@ -144,7 +167,12 @@ impl v1::shards_server::Shards for ShardsService {
         if r.trainers.len() > limits::TRAINERS_MAX {
             return Err(convert::invalid("too many trainers in one request").into());
         }
-        let trainers = r.trainers.into_iter().map(|t| (t.trainer, SessionId(t.ticket))).collect();
+        let asked = r.trainers.into_iter().map(|t| (t.trainer, SessionId(t.ticket)));
+        let trainers: Vec<(String, SessionId)> = asked.collect();
+        self.shared.leading()?;
+        if self.shared.node.ledger(|l| l.version() >= SILENT_TRAINERS_VERSION) {
+            return Ok(Response::new(self.heard(&job, &trainers).await?));
+        }
         let op = TrainerOp::Keep { job: job.clone(), trainers };
         match self.shared.apply(None, OpKind::Trainer(op)).await? {
             Reply::Kept { lost } => {
@@ -244,7 +272,7 @@ impl v1::shards_server::Shards for ShardsService {
         let (known, found) =
             self.shared.seen(|l| (l.training(&job).is_some(), described(l, &job, r)));
         if !known {
-            return Err(crate::leader::reject::rejected(&TrainingRefusal::JobUnknown.into()).into());
+            return Err(reject::rejected(&TrainingRefusal::JobUnknown.into()).into());
         }
         let (pass, shards) = found.unzip();
         let shards = shards.unwrap_or_default();
@@ -283,6 +311,13 @@ impl v1::shards_server::Shards for ShardsService {
     }
 }
 
+/// Counts the time of a trainer that has joined. A member that no longer leads leaves that to the next leader.
+pub(super) fn record_join(shared: &Shared, incarnation: SessionId) {
+    if let Ok(leading) = shared.leading() {
+        leading.keep_alives.record_message(incarnation, leading.now());
+    }
+}
+
 /// How many samples of a shard lie before a sample of the dataset.
 pub(super) fn samples_of(
     shared: &Shared,
@@ -296,7 +331,7 @@ pub(super) fn samples_of(
 }
 
 fn unknown_dataset() -> RpcError {
-    crate::leader::reject::rejected(&TrainingRefusal::DatasetUnknown.into())
+    reject::rejected(&TrainingRefusal::DatasetUnknown.into())
 }
 
 /// The same, of a ledger.

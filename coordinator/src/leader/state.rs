@@ -8,6 +8,7 @@
 #[cfg(test)]
 pub(crate) mod alone;
 mod idle_slots;
+mod job_silence;
 mod members;
 mod suspicion;
 #[cfg(test)]
@@ -18,7 +19,7 @@ use crate::leader::dispatch;
 use crate::leader::fence::Fence;
 use crate::leader::full_disk;
 use crate::leader::heartbeat_pace;
-use crate::leader::keep_alives::{KeepAlives, Silent};
+use crate::leader::keep_alives::KeepAlives;
 use crate::leader::leader_clock::LeaderClock;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::liveness::Liveness;
@@ -30,7 +31,7 @@ use crate::leader::worker_stream::WorkerStream;
 use parking_lot::{Mutex, RwLock};
 use rollout_config::coordinator::Workers;
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
-use rollout_ledger::{Body, HeldRows, LeaderCause, Op, OpKind, Reply, limits, op};
+use rollout_ledger::{Body, HeldRows, LeaderCause, OpKind, Reply};
 use rollout_proto::{RpcError, v1};
 use rollout_raft::{DiskRoom, Leadership, Node};
 use std::collections::HashMap;
@@ -330,7 +331,7 @@ impl LeaderState {
             }
             if round.is_multiple_of(LIVENESS_TICKS) {
                 self.look_at_workers().await;
-                self.look_at_participants().await;
+                self.look_at_jobs().await;
                 self.parked.sweep();
                 self.offer_speculative_attempts();
                 full_disk::hand_over(&self, &mut handed_over);
@@ -352,24 +353,6 @@ impl LeaderState {
                     self.clock.now();
                 }
                 false => self.clock.hold(),
-            }
-        }
-    }
-
-    /// Reports participants of training jobs as lost after too long a silence.
-    async fn look_at_participants(&self) {
-        let all: Vec<(SessionId, u64)> = self.node.ledger(|l| l.keep_alives().collect());
-        let silent = self.keep_alives.silent(&all, self.now());
-        for lost in silent.chunks(limits::OPS_PER_COMMAND_MAX) {
-            let ops: Vec<Op> = lost
-                .iter()
-                .map(|&Silent { incarnation, silent_ms }| {
-                    tracing::warn!(ticket = %incarnation, "a participant of a job is silent: lost");
-                    OpKind::LoseParticipant(op::LoseParticipant { incarnation, silent_ms }).into()
-                })
-                .collect();
-            if let Err(error) = self.proposer.command(Body::Ops(ops)).await {
-                tracing::debug!(%error, "the loss of participants was not applied");
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::kernel::visits::count_visit;
 use crate::machine::apply::Context;
 use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
-use crate::machine::version_gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::{SCHEDULING_VERSION, SILENT_TRAINERS_VERSION};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one `Tick` may still do of the work that grows with the number of workers lost at once. It bounds how long a
@@ -62,7 +62,7 @@ impl Ledger {
         let clients = self.clients.next_end();
         let stores = self.stores.next_end();
         let jobs = self.jobs.next_time();
-        let trainers = self.trainings.next_end();
+        let trainers = self.trainings.next_end().filter(|_| self.ends_silent_trainers());
         rows.into_iter()
             .chain(incidents)
             .chain(cordons)
@@ -88,9 +88,16 @@ impl Ledger {
         self.clients.forget_unused(self.meta.clock);
         self.stores.forget_unused(self.meta.clock);
         self.tick_jobs(ctx);
-        let out = &mut Emitter::new(ctx, &mut self.events);
-        self.trainings.lose_silent(self.meta.clock, out);
+        if self.ends_silent_trainers() {
+            let out = &mut Emitter::new(ctx, &mut self.events);
+            self.trainings.lose_silent(self.meta.clock, out);
+        }
         self.tokens.forget_expired(self.meta.clock);
+    }
+
+    /// Whether a `Tick` loses silent trainers. In later versions the leader reports them.
+    fn ends_silent_trainers(&self) -> bool {
+        self.meta.version < SILENT_TRAINERS_VERSION
     }
 
     fn end_waits(&mut self, budget: &mut Budget) {

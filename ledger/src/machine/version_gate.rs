@@ -20,8 +20,12 @@ pub const SCHEDULING_VERSION: u32 = 3;
 /// have the scopes of their operations' callers.
 pub const NAMESPACES_VERSION: u32 = 4;
 
+/// The cluster version from which on the leader measures the silence of trainers in its memory, as that of participants,
+/// and reports the lost ones. Below it, trainers' keep-alives are in the log, and a `Tick` loses the silent ones.
+pub const SILENT_TRAINERS_VERSION: u32 = 4;
+
 /// The first and the last cluster version that this build can run. Version 4 adds kinds of operations and the namespace
-/// rule; the image is that of version 3.
+/// rule, and takes the keep-alives of trainers out of the log; the image is that of version 3.
 pub const SUPPORTED_VERSIONS: (u32, u32) = (1, 4);
 
 /// Defines, from one table, which version introduced each variant of an enum that operations contain, and the list of

@@ -326,13 +326,6 @@ impl Trainings {
         Ok(Reply::Ok)
     }
 
-    /// Trainers that were silent for too long are lost.
-    pub(crate) fn lose_silent(&mut self, now: LedgerMs, out: &mut Emitter) {
-        let due = self.ends.iter().take_while(|end| end.0 <= now);
-        let due = due.map(|(_, no, name)| (*no, name.clone())).collect();
-        self.lose(due, "it was silent", out);
-    }
-
     /// Loses every trainer.
     pub(crate) fn lose_all(&mut self, why: &str, out: &mut Emitter) {
         let all = self.ends.iter().map(|(_, no, name)| (*no, name.clone())).collect();
@@ -341,7 +334,7 @@ impl Trainings {
 
     /// Loses trainers in this order. From the first on, no shard is preferred for any of them: otherwise the last
     /// trainer of a job that ends would be offered the shards of all others.
-    fn lose(&mut self, lost: Vec<(TrainingNo, String)>, why: &str, out: &mut Emitter) {
+    pub(super) fn lose(&mut self, lost: Vec<(TrainingNo, String)>, why: &str, out: &mut Emitter) {
         let mut of_jobs: BTreeMap<TrainingNo, BTreeSet<String>> = BTreeMap::new();
         for (no, name) in lost.iter().cloned() {
             of_jobs.entry(no).or_default().insert(name);

@@ -2,13 +2,16 @@
 //!
 //! *Invariant:* a view shows one moment, and gives no access that could change the state.
 
-use crate::kernel::id::DatasetNo;
+use crate::kernel::id::{DatasetNo, SessionId};
+use crate::kernel::reply::Rejection;
 use crate::machine::ledger::Ledger;
+use crate::machine::version_gate::SILENT_TRAINERS_VERSION;
 use crate::training::checkpoint::{Checkpoint, CheckpointState, RankReport};
 use crate::training::dataset::Datasets;
 use crate::training::dataset_epoch::{DatasetEpoch, DatasetEpochCounts, ShardState};
 use crate::training::job::JobName;
 use crate::training::state::{LossPolicy, TrainerRef, Training, Trainings};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A job.
 #[derive(Clone, Copy, Debug)]
@@ -294,6 +297,49 @@ impl Ledger {
         dataset_epoch.is_none_or(|(_, dataset_epoch)| {
             dataset_epoch.has_free() || dataset_epoch.is_finished()
         })
+    }
+
+    /// The incarnations of all trainers, and for how many milliseconds each may be silent. Empty while the cluster's version
+    /// is one in which the ledger loses silent trainers itself.
+    pub fn trainer_keep_alives(&self) -> impl Iterator<Item = (SessionId, u64)> {
+        let by_leader = self.meta.version >= SILENT_TRAINERS_VERSION;
+        let jobs = self.trainings.by_no.values().filter(move |_| by_leader);
+        let all = jobs.flat_map(|training| training.trainers.values());
+        all.filter_map(|trainer| Some((trainer.incarnation?, trainer.keep_alive_ms)))
+    }
+
+    /// The trainers with these incarnations, by job.
+    pub fn trainers_with(
+        &self,
+        incarnations: &BTreeSet<SessionId>,
+    ) -> BTreeMap<JobName, Vec<(String, SessionId)>> {
+        let mut found: BTreeMap<JobName, Vec<(String, SessionId)>> = BTreeMap::new();
+        for training in self.trainings.by_no.values() {
+            for (name, trainer) in &training.trainers {
+                let Some(incarnation) = trainer.incarnation else { continue };
+                if incarnations.contains(&incarnation) {
+                    let of_job = found.entry(training.head.name.clone()).or_default();
+                    of_job.push((name.clone(), incarnation));
+                }
+            }
+        }
+        found
+    }
+
+    /// Those of these trainers, by name and incarnation, whose incarnation is void.
+    ///
+    /// # Errors
+    /// There is no such job, or it is being deleted.
+    pub fn lost_trainers(
+        &self,
+        job: &JobName,
+        trainers: &[(String, SessionId)],
+    ) -> Result<Vec<String>, Rejection> {
+        let no = self.trainings.open_no(job)?;
+        let present =
+            |name: &String| self.trainings.by_no.get(&no)?.trainers.get(name)?.incarnation;
+        let lost = trainers.iter().filter(|(name, of)| present(name) != Some(*of));
+        Ok(lost.map(|(name, _)| name.clone()).collect())
     }
 
     /// A seed by which a reader may order the samples of a shard in an epoch.

@@ -48,7 +48,13 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
         ("cordon_after", op(OpKind::Setting(SettingOp::CordonAfter(5)))),
         ("set_deadline", set_deadline()),
         ("scoped_ops", scoped_ops()),
+        ("lose_trainers", lose_trainers()),
     ]
+}
+
+fn lose_trainers() -> Command {
+    let trainers = vec![("t0".to_owned(), SessionId::at(300, 1))];
+    op(OpKind::LoseTrainers(op::LoseTrainers { job: training::job(), trainers }))
 }
 
 fn scoped_ops() -> Command {

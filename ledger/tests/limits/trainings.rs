@@ -3,8 +3,8 @@
 use crate::bench::Bench;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    BlobRef, CheckpointOp, DatasetOp, DatasetSpec, JobName, LossPolicy, OpKind, RankReport, Reply,
-    ShardOp, TrainerDecl, TrainerOp, TrainerRef, limits,
+    BlobRef, Body, CheckpointOp, DatasetOp, DatasetSpec, JobName, LossPolicy, OpKind, RankReport,
+    Reply, SILENT_TRAINERS_VERSION, ShardOp, TrainerDecl, TrainerOp, TrainerRef, limits, op,
 };
 
 fn name(job: &str) -> JobName {
@@ -86,6 +86,13 @@ pub(crate) fn trainers() {
     };
     bench.over(limits::TRAINERS_MAX as u64, keep(limits::TRAINERS_MAX + 1));
     bench.granted(keep(limits::TRAINERS_MAX));
+    bench.command(Body::SetVersion(SILENT_TRAINERS_VERSION));
+    let lose = |count: usize| {
+        let trainers = vec![("t".to_owned(), SessionId(1)); count];
+        OpKind::LoseTrainers(op::LoseTrainers { job: name("j"), trainers })
+    };
+    bench.over(limits::TRAINERS_MAX as u64, lose(limits::TRAINERS_MAX + 1));
+    bench.granted(lose(limits::TRAINERS_MAX));
 }
 
 pub(crate) fn keep_alive() {

@@ -106,6 +106,7 @@ names!(op, OPS, OpKind, {
     OpKind::Member(MemberOp::Removed { .. }) => "member removed",
     OpKind::Setting(SettingOp::CordonAfter(_)) => "set cordon-after",
     OpKind::SetDeadline(_) => "set deadline",
+    OpKind::LoseTrainers(_) => "lose trainers",
 });
 
 names!(store_op, STORE_OPS, StoreOp, {

@@ -295,6 +295,9 @@ impl Model {
             }
             OpKind::Dataset(op) => self.dataset(op),
             OpKind::Trainer(op) => self.trainer(op),
+            OpKind::LoseTrainers(op::LoseTrainers { job, trainers }) => {
+                self.lose_reported(&job, trainers)
+            }
             OpKind::Shard(op) => self.shard(op),
             OpKind::Checkpoint(op) => self.checkpoint(op),
             OpKind::SetQuota(quota) => self.set_quota(&quota),

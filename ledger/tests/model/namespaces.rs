@@ -95,6 +95,7 @@ impl Model {
             | OpKind::CloseRendezvous(op::CloseRendezvous { job })
             | OpKind::Arrive(op::Arrive { job, .. })
             | OpKind::AbortBarrier(op::AbortBarrier { job, .. }) => named(&job.namespace),
+            OpKind::LoseTrainers(of) => named(&of.job.namespace),
             OpKind::Dataset(
                 DatasetOp::Create { namespace, .. } | DatasetOp::Delete { namespace, .. },
             ) => named(namespace),

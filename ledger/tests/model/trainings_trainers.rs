@@ -139,8 +139,28 @@ impl Model {
         }
     }
 
+    /// The leader reports trainers as silent.
+    pub(crate) fn lose_reported(
+        &mut self,
+        name: &JobName,
+        trainers: Vec<(String, SessionId)>,
+    ) -> Outcome {
+        if self.version < 4 {
+            return Err(Rejection::VersionLow { needs: 4, version: self.version });
+        }
+        for (trainer, incarnation) in trainers {
+            let job = self.trainings.jobs.get(name);
+            let present = job.and_then(|job| job.trainers.get(&trainer)?.incarnation);
+            if present == Some(incarnation) {
+                self.lose(name, &trainer);
+            }
+        }
+        Ok(Reply::Ok)
+    }
+
+    /// From version 4 on, the leader reports silent trainers.
     pub(crate) fn end_silent_trainers(&mut self) {
-        loop {
+        while self.version < 4 {
             let jobs = self.trainings.jobs.iter();
             let all = jobs.flat_map(|(job, j)| j.trainers.iter().map(move |t| (job, t)));
             let due = all.filter(|(_, (_, t))| t.incarnation.is_some() && t.ends <= self.clock);

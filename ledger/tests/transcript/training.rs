@@ -6,7 +6,7 @@ use crate::world::World;
 use rollout_ledger::id::{Attempt, SessionId};
 use rollout_ledger::{
     CheckpointOp, CheckpointState, DatasetOp, DatasetSpec, JobName, Ledger, LossPolicy, OpKind,
-    RankReport, ShardOp, ShardProgress, ShardRef, TrainerDecl, TrainerOp, TrainerRef,
+    RankReport, ShardOp, ShardProgress, ShardRef, TrainerDecl, TrainerOp, TrainerRef, op,
 };
 use std::fmt::Write;
 
@@ -96,6 +96,13 @@ pub(crate) fn kind(world: &World, name: &str, args: &mut Args) -> Parsed<Option<
             let trainers = names.map(|name| Ok((name.clone(), world.incarnation(&name)?)));
             let trainers = trainers.collect::<Parsed<Vec<_>>>()?;
             OpKind::Trainer(TrainerOp::Keep { job: job(args), trainers })
+        }
+        // Example: lose-trainers trainers=t0,t1, as the leader reports those that are silent
+        "lose-trainers" => {
+            let names = args.list("trainers").into_iter();
+            let trainers = names.map(|name| Ok((name.clone(), world.incarnation(&name)?)));
+            let trainers = trainers.collect::<Parsed<Vec<_>>>()?;
+            OpKind::LoseTrainers(op::LoseTrainers { job: job(args), trainers })
         }
         "leave-job" => OpKind::Trainer(TrainerOp::Leave(by(world, args)?)),
         // Example: recover trainer=t0 round=1 world=t0,t1 from=2

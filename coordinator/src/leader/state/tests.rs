@@ -2,7 +2,7 @@ use super::*;
 use crate::leader::parked::Pull;
 use crate::leader::state::alone::{Alone, PATIENCE};
 use rollout_ledger::id::{Attempt, SegmentNo};
-use rollout_ledger::{BlobRef, EngineSpec, Rows, RunSpec, SegmentDecl, op};
+use rollout_ledger::{BlobRef, EngineSpec, Rows, RunSpec, SegmentDecl, limits, op};
 
 fn held(index: u64, first: u64, rows: u32) -> HeldRows {
     HeldRows { run: RunNo(1), attempt: Attempt::at(index, 0), rows: Rows::range(first, rows) }

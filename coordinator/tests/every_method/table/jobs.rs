@@ -203,7 +203,7 @@ pub(super) fn shards(f: &Fixture) -> Vec<Case> {
         case("Shards/JoinJob", Change, &join),
         case(
             "Shards/KeepTrainers",
-            Change,
+            Read,
             &v1::KeepTrainersRequest { job: job("train"), trainers: vec![kept] },
         ),
         case("Shards/FinishShard", Change, &finish),

@@ -34,6 +34,7 @@ pub use crate::training::drop_store::DropStore;
 pub use crate::training::join::Join;
 pub use crate::training::leave::Leave;
 pub use crate::training::lose_participant::LoseParticipant;
+pub use crate::training::lose_trainers::LoseTrainers;
 pub use crate::training::participate::Participate;
 pub use crate::training::round_access::UseRoundStore;
 pub use crate::training::use_store::UseStore;

@@ -201,4 +201,6 @@ operations! {
     45 Setting(SettingOp),
     /// Changes the deadline of a run that has not ended.
     46 SetDeadline(op::SetDeadline),
+    /// Trainers of a job were silent for too long.
+    47 LoseTrainers(op::LoseTrainers),
 }
