@@ -1,4 +1,4 @@
-//! `rolloutctl checkpoint ...`: what training jobs recover from.
+//! `rolloutctl job checkpoint ...`: what training jobs recover from.
 
 pub(crate) mod abort;
 pub(crate) mod describe;

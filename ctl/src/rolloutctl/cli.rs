@@ -116,22 +116,22 @@ branch! {
         #[command(subcommand, alias = "namespaces", arg_required_else_help = true)]
         Namespace(NamespaceVerb),
         /// Show and close the rendezvous of training jobs
-        #[command(subcommand, arg_required_else_help = true)]
+        #[command(subcommand, hide = true, arg_required_else_help = true)]
         Rendezvous(RendezvousVerb),
         /// Show and abort barriers of training jobs
-        #[command(subcommand, alias = "barriers", arg_required_else_help = true)]
+        #[command(subcommand, hide = true, alias = "barriers", arg_required_else_help = true)]
         Barrier(BarrierVerb),
         /// Manage datasets of training jobs
         #[command(subcommand, alias = "datasets", arg_required_else_help = true)]
         Dataset(DatasetVerb),
-        /// List and delete training jobs
+        /// Show and delete training jobs: rendezvous, barriers, shards, checkpoints
         #[command(subcommand, alias = "jobs", arg_required_else_help = true)]
         Job(JobVerb),
         /// Show the shards of training jobs and the trainers that hold them
-        #[command(subcommand, alias = "shards", arg_required_else_help = true)]
+        #[command(subcommand, hide = true, alias = "shards", arg_required_else_help = true)]
         Shard(ShardVerb),
         /// Manage checkpoints of training jobs
-        #[command(subcommand, alias = "checkpoints", arg_required_else_help = true)]
+        #[command(subcommand, hide = true, alias = "checkpoints", arg_required_else_help = true)]
         Checkpoint(CheckpointVerb),
         /// Form, verify, upgrade and configure the cluster
         #[command(subcommand, arg_required_else_help = true)]

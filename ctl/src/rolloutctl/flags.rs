@@ -81,12 +81,14 @@ pub(super) mod tests {
     }
 
     /// Lines of verbs that need more than a few words.
-    const LINES: [&str; 19] = [
+    const LINES: [&str; 21] = [
+        "job shard describe job --dataset data",
         "shard describe job --dataset data",
         "run retry eval --failed",
         "run set-deadline eval --none",
         "namespace set-quota team-a --runs-max 3",
         "dataset create data --uri s3://b/{shard} --samples 10",
+        "job checkpoint prune job --keep-last 3",
         "checkpoint prune job --keep-last 3",
         "cluster bootstrap --member c1=127.0.0.1:1,127.0.0.1:2,a --store file:///s",
         "cluster set cordon-after 5",
@@ -141,7 +143,7 @@ pub(super) mod tests {
         assert_eq!(all.len(), verbs.len());
         let row = |path: &str, kind: &str, cells: [&str; 3]| {
             let [numbered, dry_run, confirm] = cells;
-            format!("{path:<22}{kind:<11}{numbered:<10}{dry_run:<9}{confirm}\n")
+            format!("{path:<25}{kind:<11}{numbered:<10}{dry_run:<9}{confirm}\n")
         };
         let mut table = KINDS.to_owned() + &row("verb", "kind", ["numbered", "dry-run", "confirm"]);
         for (path, _) in all {

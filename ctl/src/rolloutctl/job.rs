@@ -1,4 +1,4 @@
-//! `rolloutctl job ...`: training jobs as a whole. Their parts have their own nouns: rendezvous, barrier, shard,
-//! checkpoint.
+//! `rolloutctl job ...`: training jobs as a whole. The verbs of their parts are in `rendezvous`, `barrier`, `shard` and
+//! `checkpoint`.
 
 pub(crate) mod delete;

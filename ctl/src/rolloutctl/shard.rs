@@ -1,4 +1,4 @@
-//! `rolloutctl shard ...`: which shards each trainer of a job reads.
+//! `rolloutctl job shard ...`: which shards each trainer of a job reads.
 
 pub(crate) mod describe;
 pub(crate) mod list;

@@ -1,4 +1,4 @@
-//! `rolloutctl barrier abort JOB BARRIER...`: a waiting barrier fails for all present and future participants.
+//! `rolloutctl job barrier abort JOB BARRIER...`: a waiting barrier fails for all present and future participants.
 //!
 //! Invariant: a generation that has ended stays as it is.
 

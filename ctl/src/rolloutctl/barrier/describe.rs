@@ -1,4 +1,4 @@
-//! `rolloutctl barrier describe JOB BARRIER...`: who has arrived, who is missing, and why it failed.
+//! `rolloutctl job barrier describe JOB BARRIER...`: who has arrived, who is missing, and why it failed.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! `rolloutctl barrier list JOB`: the latest generation of each barrier of a job.
+//! `rolloutctl job barrier list JOB`: the latest generation of each barrier of a job.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! `rolloutctl checkpoint abort JOB NUMBER...`: an incomplete checkpoint stays incomplete forever.
+//! `rolloutctl job checkpoint abort JOB NUMBER...`: an incomplete checkpoint stays incomplete forever.
 //!
 //! Invariant: a complete checkpoint stays. What ranks have written of an aborted one is removed.
 

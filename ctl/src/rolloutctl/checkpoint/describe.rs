@@ -1,4 +1,4 @@
-//! `rolloutctl checkpoint describe JOB [NUMBER]...`.
+//! `rolloutctl job checkpoint describe JOB [NUMBER]...`.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

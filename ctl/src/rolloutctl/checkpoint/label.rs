@@ -1,4 +1,4 @@
-//! `rolloutctl checkpoint label JOB NUMBER LABEL`: a labelled checkpoint is kept, however many follow it.
+//! `rolloutctl job checkpoint label JOB NUMBER LABEL`: a labelled checkpoint is kept, however many follow it.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

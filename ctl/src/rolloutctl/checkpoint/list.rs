@@ -1,4 +1,4 @@
-//! `rolloutctl checkpoint list [JOB]`, newest first.
+//! `rolloutctl job checkpoint list [JOB]`, newest first.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

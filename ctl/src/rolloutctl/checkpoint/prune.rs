@@ -1,4 +1,4 @@
-//! `rolloutctl checkpoint prune JOB --keep-last N`: how many complete checkpoints a job keeps.
+//! `rolloutctl job checkpoint prune JOB --keep-last N`: how many complete checkpoints a job keeps.
 //!
 //! Invariant: a labelled checkpoint, and the one that recovery would use, are never pruned. A dry run only reads, and
 //! so opens no session.

@@ -1,5 +1,5 @@
-//! `rolloutctl checkpoint verify JOB [NUMBER]`: reads every byte of a checkpoint and compares it with what its ranks
-//! reported.
+//! `rolloutctl job checkpoint verify JOB [NUMBER]`: reads every byte of a checkpoint and compares it with what its
+//! ranks reported.
 //!
 //! Invariant: it succeeds only if recovery would. It needs the store, as a trainer does.
 

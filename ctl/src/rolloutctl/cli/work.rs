@@ -109,7 +109,7 @@ branch! {
 }
 
 branch! {
-    /// Verbs of `rendezvous`.
+    /// Verbs of `job rendezvous`. The noun `rendezvous` is hidden, and works for one release.
     enum RendezvousVerb {
         /// Every training job of the namespace
         List(RendezvousListArgs),
@@ -121,7 +121,7 @@ branch! {
 }
 
 branch! {
-    /// Verbs of `barrier`.
+    /// Verbs of `job barrier`. The noun `barrier` is hidden, and works for one release.
     enum BarrierVerb {
         /// List the barriers of a job
         List(BarrierListArgs),
@@ -153,13 +153,26 @@ branch! {
         List(ShardListArgs),
         /// Delete a job without trainers, with its claims and checkpoints
         Delete(JobDeleteArgs),
+        /// Show and close the rendezvous of training jobs
+        #[command(subcommand, arg_required_else_help = true)]
+        Rendezvous(RendezvousVerb),
+        /// Show and abort barriers of training jobs
+        #[command(subcommand, alias = "barriers", arg_required_else_help = true)]
+        Barrier(BarrierVerb),
+        /// Show the shards of training jobs and the trainers that hold them
+        #[command(subcommand, alias = "shards", arg_required_else_help = true)]
+        Shard(ShardVerb),
+        /// Manage checkpoints of training jobs
+        #[command(subcommand, alias = "checkpoints", arg_required_else_help = true)]
+        Checkpoint(CheckpointVerb),
     }
 }
 
 branch! {
-    /// Verbs of `shard`.
+    /// Verbs of `job shard`. The noun `shard` is hidden, and works for one release.
     enum ShardVerb {
         /// Count each job's shards by state, per epoch in progress; the same table as `job list`
+        #[command(hide = true)]
         List(ShardListArgs),
         /// List the shards of one epoch and their states
         Describe(ShardDescribeArgs),
@@ -167,7 +180,7 @@ branch! {
 }
 
 branch! {
-    /// Verbs of `checkpoint`.
+    /// Verbs of `job checkpoint`. The noun `checkpoint` is hidden, and works for one release.
     enum CheckpointVerb {
         /// List checkpoints of the namespace or of one job, newest first
         List(CheckpointListArgs),

@@ -1,4 +1,4 @@
-//! `rolloutctl rendezvous close JOB...`: refuses new participants of a job.
+//! `rolloutctl job rendezvous close JOB...`: refuses new participants of a job.
 //!
 //! Invariant: repeating it changes nothing. Members of a complete round stay members until they leave.
 

@@ -1,4 +1,4 @@
-//! `rolloutctl rendezvous describe JOB...`: a job's participants, their round, and those that are gone.
+//! `rolloutctl job rendezvous describe JOB...`: a job's participants, their round, and those that are gone.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! `rolloutctl rendezvous list`: the training jobs of the namespace, or of all.
+//! `rolloutctl job rendezvous list`: the training jobs of the namespace, or of all.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! `rolloutctl shard describe JOB... --dataset D --epoch E`: the shards of one epoch.
+//! `rolloutctl job shard describe JOB... --dataset D --epoch E`: the shards of one epoch.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

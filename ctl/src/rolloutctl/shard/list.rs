@@ -1,5 +1,4 @@
-//! `rolloutctl job list [JOB]` and `rolloutctl shard list [JOB]`: the training jobs, their trainers, and the epochs in
-//! progress.
+//! `rolloutctl job list [JOB]`: the training jobs, their trainers, and the epochs in progress.
 
 use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
