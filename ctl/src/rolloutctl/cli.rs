@@ -242,6 +242,20 @@ mod tests {
     }
 
     #[test]
+    fn the_former_nouns_of_a_job_work_and_are_hidden() {
+        let root = Cli::command();
+        let job = root.find_subcommand("job").unwrap();
+        for noun in ["rendezvous", "barrier", "shard", "checkpoint"] {
+            let (former, present) = (root.find_subcommand(noun), job.find_subcommand(noun));
+            assert!(former.unwrap().is_hide_set() && !present.unwrap().is_hide_set(), "{noun}");
+        }
+        for line in ["checkpoints describe sft 7", "job checkpoints describe sft 7"] {
+            let words = std::iter::once("rolloutctl").chain(line.split(' '));
+            Cli::try_parse_from(words).expect(line);
+        }
+    }
+
+    #[test]
     fn shells_complete_the_files_that_cert_inspect_reads() {
         let cli = Cli::command();
         let cert = cli.find_subcommand("cert").unwrap();
