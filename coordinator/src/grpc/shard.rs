@@ -47,13 +47,16 @@ impl ShardsService {
         let leading = self.shared.reading().await?;
         let read = self.shared.seen(|l| {
             let lineage = l.training(job).map(|t| lineage_out(&t.generation()));
-            Some((l.lost_trainers(job, trainers), lineage))
+            Some((l.trainers_present(job, trainers), lineage))
         });
-        let (lost, lineage) = read.ok_or_else(|| reject::not_leader(None))?;
-        let lost = lost.map_err(|why| reject::rejected(&why))?;
-        let now = leading.now();
-        for (_, incarnation) in trainers.iter().filter(|(name, _)| !lost.contains(name)) {
-            leading.keep_alives.record_message(*incarnation, now);
+        let (present, lineage) = read.ok_or_else(|| reject::not_leader(None))?;
+        let present = present.map_err(|why| reject::rejected(&why))?;
+        let (now, mut lost) = (leading.now(), Vec::new());
+        for ((name, incarnation), present) in trainers.iter().zip(present) {
+            match present {
+                true => leading.keep_alives.record_message(*incarnation, now),
+                false => lost.push(name.clone()),
+            }
         }
         Ok(v1::KeepTrainersResponse { header: Some(self.shared.header()), lost, lineage })
     }

@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(bench.lose(&[("a", a), ("b", a), ("nobody", a)]), Reply::Ok);
         assert_eq!(bench.present(), ["b"], "the other reports name no incarnation");
         let asked = [("a".to_owned(), a), ("b".to_owned(), b)];
-        assert_eq!(bench.0.lost_trainers(&job(), &asked), Ok(vec!["a".to_owned()]));
+        assert_eq!(bench.0.trainers_present(&job(), &asked), Ok(vec![false, true]));
     }
 
     #[test]

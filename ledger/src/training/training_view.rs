@@ -299,8 +299,8 @@ impl Ledger {
         })
     }
 
-    /// The incarnations of all trainers, and for how many milliseconds each may be silent. Empty while the cluster's version
-    /// is one in which the ledger loses silent trainers itself.
+    /// The incarnations of all trainers, and for how many milliseconds each may be silent. Empty while the cluster's
+    /// version is one in which the ledger loses silent trainers itself.
     pub fn trainer_keep_alives(&self) -> impl Iterator<Item = (SessionId, u64)> {
         let by_leader = self.meta.version >= SILENT_TRAINERS_VERSION;
         let jobs = self.trainings.by_no.values().filter(move |_| by_leader);
@@ -326,20 +326,22 @@ impl Ledger {
         found
     }
 
-    /// Those of these trainers, by name and incarnation, whose incarnation is void.
+    /// Whether each of these trainers, by name and incarnation, is present: if not, its incarnation is void.
     ///
     /// # Errors
     /// There is no such job, or it is being deleted.
-    pub fn lost_trainers(
+    pub fn trainers_present(
         &self,
         job: &JobName,
         trainers: &[(String, SessionId)],
-    ) -> Result<Vec<String>, Rejection> {
+    ) -> Result<Vec<bool>, Rejection> {
         let no = self.trainings.open_no(job)?;
-        let present =
-            |name: &String| self.trainings.by_no.get(&no)?.trainers.get(name)?.incarnation;
-        let lost = trainers.iter().filter(|(name, of)| present(name) != Some(*of));
-        Ok(lost.map(|(name, _)| name.clone()).collect())
+        let training = self.trainings.by_no.get(&no);
+        let present = |(name, incarnation): &(String, SessionId)| {
+            let trainer = training.and_then(|training| training.trainers.get(name));
+            trainer.is_some_and(|trainer| trainer.incarnation == Some(*incarnation))
+        };
+        Ok(trainers.iter().map(present).collect())
     }
 
     /// A seed by which a reader may order the samples of a shard in an epoch.

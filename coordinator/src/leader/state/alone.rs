@@ -21,8 +21,13 @@ pub(crate) struct Alone {
 }
 
 impl Alone {
-    /// Forms a cluster, and opens its first epoch.
+    /// Forms a cluster of version 1, and opens its first epoch.
     pub(crate) async fn leading(workers: Workers) -> Self {
+        Self::of_version(1, workers).await
+    }
+
+    /// The same, of this version, which is the newest that the member supports.
+    pub(crate) async fn of_version(version: u32, workers: Workers) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("data");
         let mut config =
@@ -30,13 +35,14 @@ impl Alone {
         // Disable the disk thresholds: a slow or full disk of the test host must not end this process.
         (config.disk_low_bytes, config.disk_reserve_bytes) = (0, 0);
         (config.stall_transfer_ms, config.stall_exit_ms) = (3_600_000, 7_200_000);
+        config.versions = (1, version);
         let node = Node::open(config).await.expect("it opens");
         let record = MemberRecord {
             name: "c1".into(),
             peer_addr: "127.0.0.1:1".into(),
             client_addr: "127.0.0.1:2".into(),
             version_min: 1,
-            version_max: 1,
+            version_max: version,
             ..MemberRecord::default()
         };
         node.bootstrap(vec![record]).await.expect("a cluster");
