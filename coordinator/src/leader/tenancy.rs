@@ -152,8 +152,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_of_another_namespace_decides_no_rows_and_is_told() {
+        decides_no_foreign_rows(1).await;
+    }
+
+    #[tokio::test]
+    async fn the_ledger_refuses_what_a_worker_of_another_namespace_reports() {
+        decides_no_foreign_rows(NAMESPACES_VERSION).await;
+    }
+
+    async fn decides_no_foreign_rows(version: u32) {
         let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
-        let alone = Alone::leading(silent_after).await;
+        let alone = Alone::of_version(version, silent_after).await;
         let held = lapsed(&alone).await;
         let slot = worker_of_another_namespace(&alone).await;
         let done = || alone.leading.node.ledger(|l| l.run_view(held.run).expect("a run").counts);
