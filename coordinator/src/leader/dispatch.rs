@@ -239,9 +239,13 @@ async fn apply(
     result?;
     if !m.parts.is_empty() {
         let runs: BTreeSet<u32> = m.parts.iter().map(|part| part.run).collect();
-        done.nothing_more = leading
-            .node
-            .ledger(|l| runs.into_iter().filter(|run| l.has_nothing_more(RunNo(*run))).collect());
+        done.nothing_more = leading.node.ledger(|l| {
+            // A worker learns nothing about runs of other namespaces.
+            let own = l.worker_name(slot.session).map(|(namespace, _)| namespace);
+            let of_own = |no| l.run_namespace(no) == own;
+            let ended = |run: &u32| of_own(RunNo(*run)) && l.has_nothing_more(RunNo(*run));
+            runs.into_iter().filter(ended).collect()
+        });
     }
     let waits = done.grants.is_empty() && m.credit_rows > 0 && !has_results;
     Ok(if waits { None } else { Some(done) })
