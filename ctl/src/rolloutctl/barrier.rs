@@ -1,4 +1,4 @@
-//! `rolloutctl barrier`: the barriers of a training job, by name.
+//! `rolloutctl job barrier`: the barriers of a training job, by name.
 //!
 //! Invariant: every verb shows a generation the same way. Deliberately absent: arriving; training processes do that.
 

@@ -1,4 +1,4 @@
-//! `rolloutctl rendezvous`: training jobs, their participants and rounds, by the job's name.
+//! `rolloutctl job rendezvous`: training jobs, their participants and rounds, by the job's name.
 //!
 //! Invariant: every verb shows a rendezvous the same way. Deliberately absent: joining; training processes do that.
 
