@@ -4,6 +4,7 @@
 //! (`rollout_proto::authz`). The services then decide, by the namespaces and the name in the certificate, what the
 //! caller may access.
 
+mod answer_queue;
 pub(crate) mod around;
 mod barrier;
 pub(crate) mod body_budget;

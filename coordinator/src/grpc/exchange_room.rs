@@ -1,10 +1,10 @@
-//! Owns: room for the exchanges in progress of one worker, on all of its streams.
+//! Owns: room for the exchanges in progress of one worker, those of its earlier streams included.
 //!
 //! Invariant: an exchange names at most as many rows as a worker with that many slots can report at once. All exchanges
 //! in progress of the worker together name at most twice as many, however many streams it opens and however often it
 //! registers: its reports on a stream that has died, and their repeats on the next one. An exchange over the bound is
 //! an error, which ends the stream. An exchange that finds no room waits, and meanwhile its stream is not read, so
-//! heartbeats wait too.
+//! heartbeats wait too. As a worker has one stream (`answer_queue`), one of its exchanges waits at a time.
 //! Absent: the memory that a message takes while it arrives (`body_budget`), and pulls that wait for work (`parked`).
 
 use crate::grpc::convert::{self, Checked};

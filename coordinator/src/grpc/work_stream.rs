@@ -1,9 +1,10 @@
 //! One worker's stream: heartbeats and exchanges in, answers and control out.
 //!
-//! *Invariant:* every message is answered, or the stream is closed with the reason. The stream ends with its epoch, and
-//! at the first message after the lease has expired.
+//! *Invariant:* every message is answered, or the stream is closed with the reason. The stream ends with its epoch, at
+//! the first message after the lease has expired, and when its worker has opened another one.
 
 use super::Shared;
+use super::answer_queue::{AnswerQueue, Answers, NewestStreams};
 use super::exchange_room::{self, ExchangeRoom, ExchangeRooms};
 use crate::grpc::convert;
 use crate::grpc::epoch_gate;
@@ -11,8 +12,6 @@ use crate::leader::dispatch;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::{LeaderState, Outbox};
 use crate::leader::worker_stream::WorkerStream;
-use futures::TryStreamExt;
-use futures::stream::MapErr;
 use rollout_ledger::HeldRows;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::seeded::{Bug, seeded};
@@ -20,8 +19,7 @@ use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::cmp::Ordering;
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, Streaming};
+use tonic::Streaming;
 use tracing::Instrument;
 use v1::leader_message::Kind as Down;
 use v1::worker_message::Kind as Up;
@@ -29,19 +27,16 @@ use v1::worker_message::Kind as Up;
 /// Answers that wait for a slow worker.
 const OUTBOX: usize = 256;
 
-/// The messages to a worker, as its stream carries them.
-pub(super) type Answers =
-    MapErr<ReceiverStream<Result<v1::LeaderMessage, RpcError>>, fn(RpcError) -> Status>;
-
 /// Serves a stream in a task of its own.
 pub(super) fn start(
     shared: Arc<Shared>,
     leading: Arc<LeaderState>,
-    rooms: ExchangeRooms,
+    (rooms, newest): (ExchangeRooms, NewestStreams),
     identity: Identity,
     inbound: Streaming<v1::WorkerMessage>,
 ) -> Answers {
-    let (out, stream) = mpsc::channel(OUTBOX);
+    let (out, queue) = mpsc::channel(OUTBOX);
+    let (queue, answers) = newest.open(queue);
     // The first message carries the epoch, before the worker sends anything in an older one.
     let told = leading.node.membership_index();
     let welcome = v1::LeaderMessage { header: Some(leading.full_header()), kind: None };
@@ -49,16 +44,31 @@ pub(super) fn start(
     let own = WorkerStream::new(out.clone());
     let compared = false;
     let (session, room) = (None, None);
-    let serving =
-        Serving { shared, leading, rooms, identity, out, own, session, room, compared, told };
+    let serving = Serving {
+        shared,
+        leading,
+        rooms,
+        newest,
+        queue,
+        identity,
+        out,
+        own,
+        session,
+        room,
+        compared,
+        told,
+    };
     tokio::spawn(serving.run(inbound).in_current_span());
-    ReceiverStream::new(stream).map_err(Status::from as fn(RpcError) -> Status)
+    answers
 }
 
 struct Serving {
     shared: Arc<Shared>,
     leading: Arc<LeaderState>,
     rooms: ExchangeRooms,
+    newest: NewestStreams,
+    /// The answers that the worker has not read. The next stream of the worker drops them.
+    queue: Arc<AnswerQueue>,
     identity: Identity,
     out: Outbox,
     /// The handle through which other tasks reach this stream.
@@ -66,7 +76,7 @@ struct Serving {
     /// The session for which this stream speaks, once the worker has named it, and the process that had registered it
     /// then.
     session: Option<(SessionId, u64)>,
-    /// The room for exchanges of the worker that has the session, shared with its other streams.
+    /// The room for exchanges of the worker that has the session, shared with those of its earlier streams.
     room: Option<Arc<ExchangeRoom>>,
     /// Whether rows that have ended at the worker were compared with the ledger.
     compared: bool,
@@ -98,6 +108,7 @@ pub(super) fn named(held: &[v1::HeldRows], slots: usize) -> Result<Vec<HeldRows>
 impl Serving {
     async fn run(mut self, mut inbound: Streaming<v1::WorkerMessage>) {
         let (ended, overrun) = (self.leading.ended.clone(), self.own.overrun.clone());
+        let superseded = self.queue.superseded.clone();
         loop {
             let message = tokio::select! {
                 biased;
@@ -112,15 +123,19 @@ impl Serving {
                 }
                 // The worker does not read its revocations; on its next stream it asks for them.
                 () = overrun.cancelled() => break,
+                // The reader of the answers has the reason.
+                () = superseded.cancelled() => break,
                 message = inbound.message() => message,
             };
             let Ok(Some(message)) = message else { break };
             // A worker that reads nothing fills its outbox. Waiting for room must end with the epoch, or the watchdog
-            // would abort this member.
+            // would abort this member. It must also end with the next stream: a small message that waits counts in no
+            // budget, so a worker may have only one.
             let taken = tokio::select! {
                 biased;
                 () = ended.cancelled() => continue,
                 () = overrun.cancelled() => break,
+                () = superseded.cancelled() => break,
                 taken = self.take(message) => taken,
             };
             if let Err(error) = taken {
@@ -146,6 +161,8 @@ impl Serving {
             Ordering::Less => return Err(epoch_gate::behind(&self.leading, message.coord_epoch)),
             Ordering::Greater => {
                 let claimed = message.coord_epoch;
+                // The stream may be one of many that name no worker.
+                drop(message);
                 return Err(epoch_gate::ahead(&self.shared, &self.leading, claimed).await);
             }
         }
@@ -204,6 +221,7 @@ impl Serving {
                 l.worker_name(session).map(|(space, name)| (space.to_owned(), name.to_owned()))
             });
             let worker = worker.ok_or_else(|| session_unknown(session))?;
+            self.newest.supersede(&worker, &self.queue)?;
             self.room = Some(self.rooms.of(worker));
             self.session = Some((session, own));
             self.leading.streams.lock().insert(session, self.own.clone());

@@ -1,5 +1,6 @@
 //! `Worker`: registration of workers, and their streams of work.
 
+use super::answer_queue::{Answers, NewestStreams};
 use super::exchange_room::ExchangeRooms;
 use super::runs::unexpected;
 use super::{Shared, caller, check_namespace, namespace_or_default, work_stream};
@@ -16,11 +17,11 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status, Streaming};
 
 #[derive(Clone)]
-pub(crate) struct WorkerService(Arc<Shared>, ExchangeRooms);
+pub(crate) struct WorkerService(Arc<Shared>, ExchangeRooms, NewestStreams);
 
 impl WorkerService {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self(shared, ExchangeRooms::default())
+        Self(shared, ExchangeRooms::default(), NewestStreams::default())
     }
 }
 
@@ -158,7 +159,7 @@ impl v1::worker_server::Worker for WorkerService {
         }))
     }
 
-    type WorkStream = work_stream::Answers;
+    type WorkStream = Answers;
 
     async fn work(
         &self,
@@ -166,8 +167,9 @@ impl v1::worker_server::Worker for WorkerService {
     ) -> Result<Response<Self::WorkStream>, Status> {
         let identity = caller(&request)?;
         let leading = self.0.leading()?;
-        let (shared, rooms) = (self.0.clone(), self.1.clone());
-        let stream = work_stream::start(shared, leading, rooms, identity, request.into_inner());
+        let (shared, of_workers) = (self.0.clone(), (self.1.clone(), self.2.clone()));
+        let stream =
+            work_stream::start(shared, leading, of_workers, identity, request.into_inner());
         Ok(Response::new(stream))
     }
 

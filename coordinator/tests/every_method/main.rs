@@ -6,6 +6,7 @@
 
 mod fixture;
 mod member;
+mod streams;
 mod table;
 
 use fixture::Fixture;
