@@ -61,7 +61,76 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::methods::Method;
+    use crate::methods::{METHODS, Method};
+
+    /// Audited methods without a dry run, with the reason.
+    const WITHOUT: &[(&str, &[&str])] = &[
+        (
+            "membership and leadership: checks and changes alternate in consensus, so rolloutctl plans them itself",
+            &[
+                "Cluster/Bootstrap",
+                "Members/AddMember",
+                "Members/PromoteMember",
+                "Members/RemoveMember",
+                "Members/TransferLeader",
+                "Members/UpdateMember",
+            ],
+        ),
+        (
+            "the request has a field `dry_run`",
+            &["Checkpoints/PruneCheckpoints", "Cluster/UpgradeCluster"],
+        ),
+        (
+            "no later request is decided by what it leaves: a digest, a session, a copy",
+            &[
+                "Cluster/RequestDigest",
+                "Maintenance/Diagnose",
+                "Maintenance/SaveSnapshot",
+                "Runs/OpenSession",
+            ],
+        ),
+        (
+            "a step of `rollout infer`, whose --dry-run reads the input and counts its rows",
+            &["Runs/AddSegments", "Runs/CloseInput", "Runs/CreateRun"],
+        ),
+        (
+            "only programs send it: workers, trainers, clients of a shared store",
+            &["Checkpoints/Recover", "Store/Drop", "Worker/Deregister", "Worker/Register"],
+        ),
+        (
+            "a member signs a certificate: the change is outside of the ledger",
+            &["Enrolment/Enrol", "Enrolment/Renew"],
+        ),
+    ];
+
+    fn without() -> impl Iterator<Item = String> {
+        let methods = WITHOUT.iter().flat_map(|(_, methods)| *methods);
+        methods.map(|method| format!("/rollout.v1.{method}"))
+    }
+
+    /// A verb whose request the leader cannot check plans from what it reads, which proves little.
+    #[test]
+    fn an_audited_method_has_a_dry_run_or_a_reason_to_have_none() {
+        for method in METHODS.iter().filter(|method| method.audited) {
+            let has_dry_run = DRY_RUNS.contains(&method.path);
+            let has_reason = without().any(|path| path == method.path);
+            assert!(
+                has_dry_run || has_reason,
+                "{}: list it in dry_runnable!, or in WITHOUT with the reason",
+                method.path
+            );
+            assert!(!(has_dry_run && has_reason), "{} has a dry run", method.path);
+        }
+        for path in without() {
+            let audited = Method::find(&path).is_some_and(|method| method.audited);
+            assert!(audited, "{path} needs no reason: it changes nothing, or does not exist");
+            assert_eq!(
+                without().filter(|other| *other == path).count(),
+                1,
+                "{path} is listed twice"
+            );
+        }
+    }
 
     #[test]
     fn a_dry_run_checks_audited_methods_with_their_own_requests() {
