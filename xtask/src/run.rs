@@ -1,6 +1,7 @@
 //! Owns: running a command to its end: output, time limit, exit status.
 //!
-//! Invariant: output appears at once and whole, or by the line if commands run beside each other. A command that exceeds its limit is killed and counts as failed.
+//! Invariant: output appears at once and whole. If commands run beside each other, it appears by the line, and long
+//! lines are cut. A command that exceeds its limit is killed and counts as failed.
 //! Absent: what the output means.
 
 use crate::signals;
@@ -17,7 +18,7 @@ const LEFT_BEHIND: Duration = Duration::from_secs(10);
 const LEFT_BEHIND_MAX: Duration = Duration::from_secs(60);
 const CHUNK_BYTES: usize = 16 * 1024;
 const CHUNKS_MAX: usize = 64;
-/// The bytes of a line that are looked at. The whole line is printed.
+/// The bytes of a line that are looked at.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// How a command ended.
@@ -50,7 +51,7 @@ pub(crate) fn watched(
     watch(command, limit, &mut print, on_line)
 }
 
-/// The same for one of several commands at a time. Prints whole lines, and the label before each.
+/// The same for one of several commands at a time. Prints whole lines, up to a bound, and the label before each.
 ///
 /// # Errors
 /// When the command cannot be started, or this program cannot print.

@@ -206,27 +206,24 @@ impl Runs<'_> {
                 Err(error) => report.fail(format!("{}: {error:#}", program.label)),
             }
         }
-        let (waiting, report) = (Mutex::new(waiting), Mutex::new(report));
-        let run_lane = |lane: u16| {
-            let mut executed = 0;
-            loop {
-                let next = lock(&waiting).pop_front();
-                let Some((label, mut command)) = next else { return executed };
-                command.env(FIRST_PORT, (PORTS_FROM + lane * PORTS_OF_LANE).to_string());
-                println!("-- {label}");
-                let observed = Observed::of(|on_line| {
-                    watched_beside_others(label, command, PROCESS_LIMIT, on_line)
-                });
-                executed += observed.judge(label, &mut lock(&report));
-            }
+        // What a program prints when none runs beside it needs no label, and no whole lines.
+        let beside = lanes > 1 && waiting.len() > 1;
+        let report = Mutex::new(report);
+        let run = |lane: u16, (label, mut command): (&str, Command)| {
+            command.env(FIRST_PORT, (PORTS_FROM + lane * PORTS_OF_LANE).to_string());
+            println!("-- {label}");
+            let observed = Observed::of(|on_line| match beside {
+                true => watched_beside_others(label, command, PROCESS_LIMIT, on_line),
+                false => watched(command, PROCESS_LIMIT, on_line),
+            });
+            observed.judge(label, &mut lock(&report))
         };
-        let run_lane = &run_lane;
-        std::thread::scope(|scope| {
-            let others: Vec<_> =
-                (1..lanes).map(|lane| scope.spawn(move || run_lane(lane))).collect();
-            let own = run_lane(0);
-            own + others.into_iter().map(|lane| lane.join().unwrap_or_default()).sum::<u64>()
-        })
+        let Shared { executed, panicked } = share(waiting, lanes, run);
+        if panicked > 0 {
+            let what = "lanes of tests with real processes panicked: what they ran has no result";
+            lock(&report).fail(format!("{panicked} {what}"));
+        }
+        executed
     }
 
     fn command(&self, program: &TestProgram<'_>, filters: &[String]) -> Result<Command> {
@@ -290,6 +287,33 @@ impl Observed {
     }
 }
 
+/// What the lanes did.
+struct Shared {
+    executed: u64,
+    /// Lanes that ended before their work did.
+    panicked: usize,
+}
+
+/// Does the work in so many lanes: each takes the next piece when it has done one.
+fn share<W: Send>(work: VecDeque<W>, lanes: u16, run: impl Fn(u16, W) -> u64 + Sync) -> Shared {
+    let work = Mutex::new(work);
+    let run_lane = |lane: u16| {
+        let mut executed = 0;
+        loop {
+            let next = lock(&work).pop_front();
+            let Some(piece) = next else { return executed };
+            executed += run(lane, piece);
+        }
+    };
+    let run_lane = &run_lane;
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..lanes).map(|lane| scope.spawn(move || run_lane(lane))).collect();
+        let ended: Vec<_> = running.into_iter().map(|lane| lane.join()).collect();
+        let panicked = ended.iter().filter(|lane| lane.is_err()).count();
+        Shared { executed: ended.into_iter().flatten().sum(), panicked }
+    })
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -351,6 +375,24 @@ mod tests {
         let command = Command::new("/no/such/program");
         assert_eq!(observe("program", command, Duration::from_secs(60), &mut report), 0);
         assert!(!report.end());
+    }
+
+    #[test]
+    fn each_piece_of_work_is_done_once_even_if_another_lane_panics() {
+        for lanes in [1, 2] {
+            let shared = share((1..=9).collect(), lanes, |_, piece: u64| piece);
+            assert_eq!((shared.executed, shared.panicked), (45, 0));
+        }
+        let done = Mutex::new(Vec::new());
+        let run = |_: u16, piece: u64| {
+            assert_ne!(piece, 3, "a panic of a test");
+            lock(&done).push(piece);
+            1
+        };
+        assert_eq!(share((1..=6).collect(), 2, run).panicked, 1);
+        let mut done = lock(&done).clone();
+        done.sort_unstable();
+        assert_eq!(done, [1, 2, 4, 5, 6]);
     }
 
     #[test]
