@@ -2,7 +2,7 @@
 //!
 //! A pull is served from the run with the least virtual time among those that the slot fits. Slots that fit different
 //! runs share one clock for each run, so a run that one slot has served already waits at the others: in the long run
-//! the shares are max-min fair by weight, whatever the overlap (`tests/fairness.rs`).
+//! the shares are max-min fair by weight, whatever the overlap (`tests/behavior/fairness.rs`).
 //!
 //! *Invariant:* a run saves up nothing while it has nothing to give. When it joins, its time is at least that of the
 //! run that is served next at the slots where that time is latest, and at most a few turns more

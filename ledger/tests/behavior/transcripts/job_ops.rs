@@ -1,7 +1,7 @@
 //! Operations on rendezvous, barriers and shared stores.
 
-use crate::args::{self, Args, Parsed};
-use crate::world::World;
+use super::args::{self, Args, Parsed};
+use super::world::World;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
     BarrierMembers, BarrierSpec, JobName, OpKind, ParticipantDecl, Policy, StoreName, StoreOp, op,

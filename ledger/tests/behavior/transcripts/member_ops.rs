@@ -1,6 +1,6 @@
 //! A leader's reports of members.
 
-use crate::args::{Args, Parsed};
+use super::args::{Args, Parsed};
 use rollout_ledger::{LeaderCause, MemberOp, OpKind};
 
 /// The operation that a line names, if it is one of members.

@@ -3,8 +3,8 @@
 //! *Invariant:* there is a record of each kind that a member of version 3 writes, including kinds that share a letter
 //! with another kind. No command of the story is refused, so the chain in record `M` covers the intended replies.
 
-use crate::commands::{blob, command, fail, members, participant, registration, spec};
-use crate::{Records, hex, lock, played};
+use super::commands::{blob, command, fail, members, participant, registration, spec};
+use super::{Records, hex, lock, played};
 use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     Body, Command, EngineSpec, EntryId, Evidence, FailureClass, HeldRows, JobName, Ledger, Op,

@@ -1,6 +1,6 @@
 //! Operations on namespaces, tokens and revocations.
 
-use crate::args::{Args, Parsed};
+use super::args::{Args, Parsed};
 use rollout_ledger::{OpKind, Quota, RevocationAuthor, Revoked, TokenOp, TokenRole, TokenSpec};
 
 pub(crate) fn quota(args: &mut Args) -> Parsed<OpKind> {

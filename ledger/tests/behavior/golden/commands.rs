@@ -1,6 +1,6 @@
 //! One command of each kind, ordered so that each finds the objects that it names.
 
-use crate::training;
+use super::training;
 use rollout_ledger::id::{
     Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef,
 };

@@ -309,7 +309,7 @@ pub(crate) fn state(ledger: &Ledger) -> String {
     for namespace in ["default", "team"] {
         ledger.jobs_after(namespace, "").for_each(|view| job(&mut out, view));
     }
-    crate::training::show(&mut out, ledger);
+    super::training::show(&mut out, ledger);
     out
 }
 

@@ -1,8 +1,8 @@
 //! Operations on datasets, trainers, shards and checkpoints in stories, and how their replies are shown.
 
-use crate::args::{self, Args, Parsed};
-use crate::ops::blob;
-use crate::world::World;
+use super::args::{self, Args, Parsed};
+use super::ops::blob;
+use super::world::World;
 use rollout_ledger::id::{Attempt, SessionId};
 use rollout_ledger::{
     CheckpointOp, CheckpointState, DatasetOp, DatasetSpec, JobName, Ledger, LossPolicy, OpKind,

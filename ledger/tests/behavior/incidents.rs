@@ -1,10 +1,6 @@
 //! Incidents: what a row and a slot remember of engine deaths and failures.
 
-#[allow(dead_code, reason = "other tests need the rest of it")]
-#[path = "bisection/fleet.rs"]
-mod fleet;
-
-use fleet::Fleet;
+use crate::fleet::Fleet;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::view::{ItemPlace, RunState};
 use rollout_ledger::{Evidence, FailureClass, HeldRows, OpKind, RunAction, op};

@@ -4,17 +4,11 @@
 //! or that a log on disk is no longer readable. `ROLLOUT_REWRITE=1` rewrites the files; use it only if no cluster has
 //! seen the old bytes.
 
-#[path = "golden/commands.rs"]
 mod commands;
-#[path = "golden/kinds.rs"]
 mod kinds;
-#[path = "golden/more.rs"]
 mod more;
-#[path = "golden/replies.rs"]
 mod replies;
-#[path = "golden/training.rs"]
 mod training;
-#[path = "golden/version_3.rs"]
 mod version_3;
 
 use rollout_ledger::{Body, Command, EntryId, Ledger, SCHEDULING_VERSION, UnknownCommand};

@@ -3,30 +3,19 @@
 //! After every command the invariants hold, and a second ledger that applies the same bytes (and is now and then
 //! replaced by one loaded from the image) gives the same replies, chain and state.
 //!
-//! Regenerate the answers with `ROLLOUT_REWRITE=1 cargo test -p rollout-ledger --test transcripts` and review the
-//! difference: it is the change of behavior.
+//! Regenerate the answers with `ROLLOUT_REWRITE=1 cargo test -p rollout-ledger --test behavior transcripts::` and
+//! review the difference: it is the change of behavior.
 
-#[path = "transcript/args.rs"]
 mod args;
-#[path = "transcript/identity_ops.rs"]
 mod identity_ops;
-#[path = "transcript/job_ops.rs"]
 mod job_ops;
-#[path = "transcript/member_ops.rs"]
 mod member_ops;
-#[path = "transcript/ops.rs"]
 mod ops;
-#[path = "transcript/rejections.rs"]
 mod rejections;
-#[path = "transcript/run_ops.rs"]
 mod run_ops;
-#[path = "transcript/script.rs"]
 mod script;
-#[path = "transcript/show.rs"]
 mod show;
-#[path = "transcript/training.rs"]
 mod training;
-#[path = "transcript/world.rs"]
 mod world;
 
 use std::collections::BTreeSet;

@@ -1,10 +1,6 @@
 //! The setting `cordon-after`: the number of counted failures in a row after which the ledger cordons a slot.
 
-#[allow(dead_code, reason = "other tests need the rest of it")]
-#[path = "bisection/fleet.rs"]
-mod fleet;
-
-use fleet::Fleet;
+use crate::fleet::Fleet;
 use rollout_ledger::{
     Body, Evidence, FailureClass, HeldRows, Ledger, OpKind, Rejection, Reply, SettingOp, Settings,
     op,

@@ -4,10 +4,7 @@
 //! A broken slot poisons no good row and is cordoned; a row that kills engines is found, and costs no healthy slot
 //! more than its engine.
 
-#[path = "bisection/fleet.rs"]
-mod fleet;
-
-use fleet::Fleet;
+use crate::fleet::Fleet;
 use rollout_ledger::id::{RunNo, SlotRef};
 use rollout_ledger::view::{ItemPlace, RunState};
 use rollout_ledger::{Evidence, FailureClass, HeldRows, OpKind, RunAction, op};

@@ -3,7 +3,7 @@
 //! *Invariant:* [`ALL`] has every kind of every type that a command contains. When the ledger gains a kind, this file
 //! does not compile until the kind is listed, and then the test fails until a golden command contains it.
 
-use crate::{commands, more};
+use super::{commands, more};
 use rollout_ledger::{
     BarrierMembers, Body, CheckpointOp, Command, DatasetOp, FailureClass, LeaderCause, LossPolicy,
     MemberOp, OpKind, Policy, RevocationOp, Revoked, RunAction, SettingOp, ShardOp, StoreOp,

@@ -1,12 +1,12 @@
 //! Turns a line of input into an operation.
 
-use crate::args::{self, Args, Parsed};
-use crate::identity_ops::{author, create_token, quota, whose_certificates};
-use crate::job_ops::{arrive, incarnation, job_name, participant, store, store_name};
-use crate::member_ops::member;
-use crate::run_ops::{close, control, create, reuse_results, seal, segments};
-use crate::training;
-use crate::world::World;
+use super::args::{self, Args, Parsed};
+use super::identity_ops::{author, create_token, quota, whose_certificates};
+use super::job_ops::{arrive, incarnation, job_name, participant, store, store_name};
+use super::member_ops::member;
+use super::run_ops::{close, control, create, reuse_results, seal, segments};
+use super::training;
+use super::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     BlobRef, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,

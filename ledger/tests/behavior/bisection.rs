@@ -4,17 +4,13 @@
 //! No operator lifts a cordon. In every case each poison row fails, every other row is done and has never had a
 //! strike, and engines die at most `log2(rows) + 2` times for each poison row.
 
+use crate::fleet::Fleet;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::view::{ItemPlace, RunState};
 use rollout_ledger::{FailureClass, HeldRows, OpKind, op};
 use std::collections::BTreeSet;
-
-#[path = "bisection/fleet.rs"]
-mod fleet;
-
-use fleet::Fleet;
 
 const RUN: RunNo = RunNo(1);
 

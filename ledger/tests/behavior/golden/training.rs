@@ -1,6 +1,6 @@
 //! Golden commands for datasets and training jobs.
 
-use crate::commands::{blob, command, op};
+use super::commands::{blob, command, op};
 use rollout_ledger::id::{Attempt, SessionId};
 use rollout_ledger::{
     Body, CheckpointOp, Command, DatasetOp, DatasetSpec, JobName, LossPolicy, OpKind, RankReport,

@@ -1,8 +1,8 @@
 //! Operations on runs, their input, and reused results.
 
-use crate::args::{self, Args, Parsed};
-use crate::ops::{blob, run};
-use crate::world::World;
+use super::args::{self, Args, Parsed};
+use super::ops::{blob, run};
+use super::world::World;
 use rollout_ledger::id::SegmentNo;
 use rollout_ledger::{EngineSpec, OpKind, PartDecl, RunAction, RunSpec, SegmentDecl, op};
 

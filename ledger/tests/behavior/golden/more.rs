@@ -3,8 +3,8 @@
 //! *Invariant:* these are encoded and decoded, but not applied, so a new one changes no line of another file. When the
 //! ledger gains a kind of operation, its examples go here, at the end of [`all`].
 
-use crate::commands::{arrive, blob, command, op, participant, registration, spec};
-use crate::training;
+use super::commands::{arrive, blob, command, op, participant, registration, spec};
+use super::training;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     BarrierMembers, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence, FailureClass,

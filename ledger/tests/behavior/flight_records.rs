@@ -5,11 +5,7 @@
 //! layout and across the command that changes the layout. A delta of the newer layout contains what changed and not
 //! everything in flight.
 
-#[allow(dead_code, reason = "other tests need the rest of it")]
-#[path = "limits/bench.rs"]
-mod bench;
-
-use bench::{Bench, claim, complete, register, registration, spec};
+use crate::bench::{self, Bench, claim, complete, register, registration, spec};
 use rollout_ledger::id::{RunNo, SlotRef};
 use rollout_ledger::{
     Body, HeldRows, ImageDelta, Ledger, OpKind, Registration, Reply, Rows, RunSpec,

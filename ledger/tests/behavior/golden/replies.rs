@@ -4,8 +4,8 @@
 //! an example, and an example under the name of another kind fails the test. No part of an example is empty: each
 //! field, each element of a list and each option is in the bytes.
 
-use crate::commands::blob;
-use crate::{hex, lock};
+use super::commands::blob;
+use super::{hex, lock};
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     GrantedRows, HeldRows, RefusedRows, Rejection, Reply, Rows, SegmentRef, StoreAnswer,

@@ -3,7 +3,7 @@
 //!
 //! *Invariant:* replaying a file writes the same file except for its answers.
 
-use crate::world::World;
+use super::world::World;
 use std::collections::BTreeSet;
 use std::path::Path;
 

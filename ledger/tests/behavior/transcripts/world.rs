@@ -1,7 +1,7 @@
 //! Two ledgers that apply the same entries, the image that one of them drains into, and the names that a story uses.
 
-use crate::args::{self, Args, Parsed};
-use crate::{ops, rejections, show};
+use super::args::{self, Args, Parsed};
+use super::{ops, rejections, show};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, SessionId};
 use rollout_ledger::{Body, Command, EntryId, Ledger, Reply, Scope, ScopedOp, digest_records, op};
 use std::collections::{BTreeMap, BTreeSet};
