@@ -8,7 +8,7 @@ use crate::workspace::{Package, Workspace, kind, text};
 use crate::{signals, workspace};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -53,6 +53,8 @@ pub(crate) struct Built<'a> {
     pub(crate) tests: Vec<TestProgram<'a>>,
     /// The folder of the programs.
     pub(crate) programs: PathBuf,
+    /// How many warnings the compiler printed for the crates of this repository.
+    pub(crate) warnings: usize,
 }
 
 /// Runs `cargo build` with these arguments.
@@ -60,22 +62,45 @@ pub(crate) struct Built<'a> {
 /// # Errors
 /// When the build fails.
 pub(crate) fn build(workspace: &Workspace, args: &[&str]) -> Result<Vec<Executable>> {
-    let mut command = workspace.cargo(&["build", "--message-format=json-render-diagnostics"]);
+    Ok(build_counting_warnings(workspace, args)?.0)
+}
+
+fn build_counting_warnings(
+    workspace: &Workspace,
+    args: &[&str],
+) -> Result<(Vec<Executable>, usize)> {
+    let colored = std::io::stderr().is_terminal();
+    let format = if colored { "json-diagnostic-rendered-ansi" } else { "json" };
+    let mut command = workspace.cargo(&["build", "--message-format", format]);
     command.args(args).stdout(Stdio::piped());
     let (mut child, _group) = signals::spawn(&mut command)?;
     let messages = child.stdout.take().context("cargo has no output")?;
-    let mut found = Vec::new();
+    let (mut found, mut warnings) = (Vec::new(), 0);
     for line in BufReader::new(messages).lines() {
         let message: Value = match serde_json::from_str(&line.context("cannot read from cargo")?) {
             Ok(message) => message,
             // A build script may print more.
             Err(_) => continue,
         };
+        if let Some(diagnostic) = diagnostic(&message) {
+            eprint!("{}", diagnostic["rendered"].as_str().unwrap_or_default());
+            warnings += usize::from(is_warning(diagnostic));
+        }
         found.extend(executable(&message)?);
     }
     let status = child.wait()?;
     ensure!(status.success(), "cargo build {} failed: {status}", args.join(" "));
-    Ok(found)
+    Ok((found, warnings))
+}
+
+/// What the compiler says of a crate. Cargo hides what it says of the crates of others.
+fn diagnostic(message: &Value) -> Option<&Value> {
+    (message["reason"] == "compiler-message").then_some(&message["message"])
+}
+
+/// Whether this is a warning with a name. The count of warnings, which follows them, has none.
+fn is_warning(diagnostic: &Value) -> bool {
+    diagnostic["level"] == "warning" && !diagnostic["code"].is_null()
 }
 
 fn executable(message: &Value) -> Result<Option<Executable>> {
@@ -105,7 +130,7 @@ pub(crate) fn everything<'a>(workspace: &'a Workspace, features: &[String]) -> R
     if !features.is_empty() {
         args.extend(["--features", wanted.as_str()]);
     }
-    let executables = build(workspace, &args)?;
+    let (executables, warnings) = build_counting_warnings(workspace, &args)?;
     let mut tests = Vec::new();
     for package in &workspace.packages {
         for target in package.targets.iter().filter(|target| target.test) {
@@ -117,7 +142,7 @@ pub(crate) fn everything<'a>(workspace: &'a Workspace, features: &[String]) -> R
         }
     }
     let programs = folder(&executables)?;
-    Ok(Built { tests, programs })
+    Ok(Built { tests, programs, warnings })
 }
 
 fn test_program<'a>(
@@ -208,6 +233,22 @@ mod tests {
         assert_eq!(found.label, "rollout-ctl/batch");
         assert!(test_program(&package, &target("test", "other"), &there).is_err());
         assert!(test_program(&package, &target("bin", "batch"), &there).is_err());
+    }
+
+    #[test]
+    fn only_warnings_with_a_name_are_counted() {
+        let message = |level: &str, code: Value| {
+            serde_json::json!({
+                "reason": "compiler-message",
+                "message": { "level": level, "code": code, "rendered": "..." },
+            })
+        };
+        let unused = serde_json::json!({ "code": "unused_imports" });
+        let counted = |message: &Value| diagnostic(message).is_some_and(is_warning);
+        assert!(counted(&message("warning", unused.clone())));
+        assert!(!counted(&message("warning", Value::Null)), "this is the number of warnings");
+        assert!(!counted(&message("note", unused)));
+        assert!(!counted(&self::message("lib", "rollout_ctl", false)));
     }
 
     #[test]

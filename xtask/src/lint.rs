@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
 const WITH_CARGO: &[(&str, &[&str])] = &[
     ("formatting", &["fmt", "--all", "--check"]),
-    // The feature adds code and, but for a constant, removes none. What tests run is built without it.
+    // The feature adds code and, but for a constant, removes none. `xtask test` builds without it, and fails on warnings.
     (
         "clippy, with seeded bugs",
         &[

@@ -99,6 +99,10 @@ pub(crate) fn run(workspace: &Workspace, args: &TestArgs) -> Result<bool> {
         return Ok(true);
     }
     if args.filters.is_empty() {
+        // Clippy sees the code with the seeded bugs only.
+        if built.warnings > 0 {
+            report.fail(format!("build: the compiler printed {} warnings", built.warnings));
+        }
         report.try_stage("no seeded bugs", || {
             seeded::check(&built.programs, &RELEASED, &seeded::names(&workspace.root)?)
         });
