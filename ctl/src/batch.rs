@@ -6,10 +6,10 @@
 
 pub mod append;
 pub mod close;
+pub mod cluster_speed;
 pub mod config;
 pub mod error;
 pub mod job;
-pub mod known_speed;
 pub mod name;
 mod require;
 pub mod revision;

@@ -9,8 +9,8 @@
 mod context;
 mod contexts;
 mod duration;
-mod nearby;
-mod waiting;
+mod no_cluster;
+mod wait_notice;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -128,7 +128,7 @@ pub enum ConnectError {
         missing: String,
     },
     /// Neither a context nor TLS files are named.
-    #[error("no cluster is named: {}", nearby::advice(dev.as_deref()))]
+    #[error("no cluster is named: {}", no_cluster::advice(dev.as_deref()))]
     NoContext {
         /// The context file of a development cluster in the working directory or above it.
         dev: Option<PathBuf>,
@@ -160,7 +160,7 @@ impl ConnectArgs {
             ConnectError::NoContext { .. } => {
                 let here = std::env::current_dir().ok();
                 let program = std::env::args_os().next();
-                let near = |dir| nearby::dev_context(dir, program.as_deref());
+                let near = |dir| no_cluster::dev_context(dir, program.as_deref());
                 ConnectError::NoContext { dev: here.as_deref().and_then(near) }
             }
             error => error,
@@ -261,7 +261,7 @@ impl ConnectSettings {
         config.timeout = self.timeout;
         config.members_file = self.members_file();
         config.follow_restored = true;
-        config.on_wait = Some(on_wait.unwrap_or_else(waiting::on_stderr));
+        config.on_wait = Some(on_wait.unwrap_or_else(wait_notice::on_stderr));
         config
     }
 

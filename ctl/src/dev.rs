@@ -9,14 +9,14 @@ mod certs;
 pub mod cluster;
 mod config;
 mod detach;
-mod known;
 pub mod layout;
 mod logs;
 pub mod pids;
 mod ports;
 pub mod process;
 pub mod ready;
-mod saved;
+mod registry;
+mod saved_settings;
 mod status;
 mod stop;
 mod supervise;
@@ -46,7 +46,7 @@ pub async fn run(args: DevArgs) -> anyhow::Result<()> {
     match &args.action {
         Some(DevAction::Stop) => return stop::run(&args.dir).await,
         Some(DevAction::Status) => return status::run(&args.dir),
-        Some(DevAction::List) => return known::run(&args.dir),
+        Some(DevAction::List) => return registry::run(&args.dir),
         Some(DevAction::Logs(which)) => return logs::run(&args.dir, which).await,
         None => {}
     }
@@ -55,7 +55,7 @@ pub async fn run(args: DevArgs) -> anyhow::Result<()> {
     }
     let mut signals = Signals::new()?;
     let mut cluster = DevCluster::prepare(&args)?;
-    known::remember(cluster.layout());
+    registry::remember(cluster.layout());
     let started = tokio::select! {
         started = start(&mut cluster) => Some(started),
         () = signals.next() => None,

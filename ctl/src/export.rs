@@ -14,6 +14,7 @@ pub mod parts;
 pub mod row;
 pub mod verify;
 
+pub(crate) mod atomic_file;
 mod compare;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -25,7 +26,6 @@ mod results;
 mod sealed;
 mod segment;
 mod spool;
-pub(crate) mod whole;
 
 use std::sync::Arc;
 

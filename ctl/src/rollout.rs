@@ -15,7 +15,7 @@ mod infer;
 mod interrupt;
 mod outcome;
 mod plan;
-mod reading;
+mod read_input;
 mod report;
 mod results;
 mod store_gateway;

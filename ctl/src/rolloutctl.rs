@@ -40,11 +40,11 @@ mod snapshot;
 
 pub mod status;
 mod storage;
-mod talk;
 mod token;
 mod top;
 mod unconfirmed;
 pub(crate) mod verb;
+mod verbosity;
 mod version;
 mod watch;
 mod worker;

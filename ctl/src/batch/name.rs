@@ -12,7 +12,7 @@ use std::path::Path;
 
 use time::OffsetDateTime;
 
-use crate::export::whole::{self, Replace};
+use crate::export::atomic_file::{self, Replace};
 
 /// The file in the output directory that keeps the run's name.
 pub const RUN_ID_FILE: &str = "run-id";
@@ -47,7 +47,7 @@ pub fn remembered(output_dir: &Path) -> io::Result<Option<String>> {
 
 /// Gives an output directory a name if it has none; returns the name that it then has.
 pub fn propose(output_dir: &Path, name: &str) -> io::Result<String> {
-    match whole::write(output_dir, RUN_ID_FILE, &format!("{name}\n"), Replace::Nothing)? {
+    match atomic_file::write(output_dir, RUN_ID_FILE, &format!("{name}\n"), Replace::Nothing)? {
         true => Ok(name.to_owned()),
         false => Ok(remembered(output_dir)?.unwrap_or_else(|| name.to_owned())),
     }
@@ -55,7 +55,7 @@ pub fn propose(output_dir: &Path, name: &str) -> io::Result<String> {
 
 /// Keeps the name of a run that the cluster has.
 pub fn settle(output_dir: &Path, name: &str) -> io::Result<()> {
-    whole::write(output_dir, RUN_ID_FILE, &format!("{name}\n"), Replace::Any).map(drop)
+    atomic_file::write(output_dir, RUN_ID_FILE, &format!("{name}\n"), Replace::Any).map(drop)
 }
 
 /// A new name: the time and three random letters' worth of hexadecimal digits.

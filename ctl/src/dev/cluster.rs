@@ -15,7 +15,7 @@ use super::args::DevArgs;
 use super::layout::Layout;
 use super::pids::{DirLock, Pids};
 use super::process::{self, Launcher};
-use super::saved::{Saved, write_atomically};
+use super::saved_settings::{Saved, write_atomically};
 use super::{certs, config};
 
 const STOP_WORKERS: Duration = Duration::from_secs(15);

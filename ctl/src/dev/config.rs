@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::args::{DevArgs, EngineKind, MockTail};
 use super::layout::Layout;
-use super::saved::{Saved, SavedMember};
+use super::saved_settings::{Saved, SavedMember};
 
 #[derive(Serialize)]
 struct Coordinator<'a> {

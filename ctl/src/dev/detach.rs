@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 use super::args::DevArgs;
 use super::layout::Layout;
 use super::pids::{DirLock, Pids};
-use super::saved::Saved;
+use super::saved_settings::Saved;
 use super::{process, usage};
 use crate::hint::shell_path;
 use crate::say::to_stderr;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
-use super::saved::write_atomically;
+use super::saved_settings::write_atomically;
 use super::usage;
 
 /// The content of `pids.json`.

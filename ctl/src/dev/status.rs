@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use super::layout::Layout;
 use super::pids::{DirLock, Pids};
-use super::saved::Saved;
+use super::saved_settings::Saved;
 use crate::output::{Table, write_stdout};
 
 /// Prints a table of the processes.

@@ -7,7 +7,7 @@ use clap::Parser as _;
 use super::args::DevArgs;
 use super::layout::Layout;
 use super::pids::{DirLock, Pids};
-use super::saved::Saved;
+use super::saved_settings::Saved;
 use super::{certs, config};
 use crate::connect::Context;
 

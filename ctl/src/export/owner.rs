@@ -4,22 +4,22 @@
 //! another batch file is refused even if that one has written nothing yet.
 //! Absent: the name of the run in `run-id` (`batch::name`), and writing the files (`place`).
 
+mod claim_status;
+mod dir_entries;
 mod record;
-mod standing;
-mod there;
 
 use std::io;
 use std::path::PathBuf;
 
+use self::claim_status::ClaimStatus;
+use self::dir_entries::{entries, from};
 pub(super) use self::record::Entry;
 use self::record::{RECORD, Record};
-use self::standing::Standing;
-use self::there::{entries, from};
+use super::atomic_file::Replace;
 use super::format::OutputFormat;
 use super::names::Names;
 use super::output::Layout;
 use super::place::failed;
-use super::whole::Replace;
 use crate::batch::error::BatchError;
 
 /// How many files a record names; for fuzz targets only.
@@ -65,7 +65,7 @@ impl Claim {
     /// Reserves a free directory, so that of two batch files that begin at once one is refused before it uploads
     /// anything.
     pub fn reserve(&self) -> Result<(), BatchError> {
-        while let (Standing::Free, _) = self.standing()? {
+        while let (ClaimStatus::Free, _) = self.standing()? {
             let record = self.record().map_err(|source| failed(&self.dir, source))?;
             let written = record.write(&self.dir, Replace::Nothing);
             if written.map_err(|source| failed(&self.dir.join(RECORD), source))? {
@@ -111,8 +111,8 @@ impl Claim {
             let taken = self.taken(&standing, refused, next.clone());
             let record = taken.map_err(|source| failed(&self.dir, source))?;
             let replace = match standing {
-                Standing::Ours(before) if before == record => return Ok(record),
-                Standing::Free => Replace::Nothing,
+                ClaimStatus::Ours(before) if before == record => return Ok(record),
+                ClaimStatus::Free => Replace::Nothing,
                 _ => Replace::Any,
             };
             let written = record.write(&self.dir, replace);
@@ -123,17 +123,17 @@ impl Claim {
     }
 
     /// The record that this claim leaves.
-    fn taken(&self, standing: &Standing, refused: bool, next: Vec<Entry>) -> io::Result<Record> {
+    fn taken(&self, standing: &ClaimStatus, refused: bool, next: Vec<Entry>) -> io::Result<Record> {
         let every = [OutputFormat::Jsonl, OutputFormat::OpenaiBatch, OutputFormat::Parquet];
         let mut record = Record { settled: true, next, ..self.record()? };
         match standing {
-            Standing::Free | Standing::Reserved => {}
-            Standing::Ours(before) => {
+            ClaimStatus::Free | ClaimStatus::Reserved => {}
+            ClaimStatus::Ours(before) => {
                 record.batch = record.batch.or_else(|| before.batch.clone());
                 record.files = self.kept(before);
             }
-            Standing::Adopted => record.files = self.found(&every)?,
-            Standing::Taken(files) => record.files.clone_from(files),
+            ClaimStatus::Adopted => record.files = self.found(&every)?,
+            ClaimStatus::Taken(files) => record.files.clone_from(files),
         }
         if refused {
             // The user allows replacing them, now or when the run has ended.

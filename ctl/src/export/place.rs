@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{NamedTempFile, TempPath};
 
+use super::atomic_file::{TEMPORARY, readable};
 use super::manifest::Manifest;
 use super::names::Names;
 use super::owner::{Claim, Entry};
-use super::whole::{TEMPORARY, readable};
 use crate::batch::error::BatchError;
 
 /// A local directory for an output; a URL, which would become a directory of that name, is refused.

@@ -11,7 +11,7 @@ use indicatif::HumanCount;
 use rollout_proto::Session;
 
 use super::cli::AppendArgs;
-use super::{on_wait, reading, report};
+use super::{on_wait, read_input, report};
 use crate::batch::append::{Append, Appended};
 use crate::batch::error::BatchError;
 use crate::connect::ConnectArgs;
@@ -44,10 +44,11 @@ pub(super) async fn append(
     progress: &Progress,
 ) -> Result<(), BatchError> {
     let shown = Arc::clone(&control);
-    let append = Append { session, namespace, name, files, options: reading::options(), control };
+    let append =
+        Append { session, namespace, name, files, options: read_input::options(), control };
     let appended = tokio::select! {
         appended = append.run() => appended?,
-        never = reading::show(progress, &shown, files) => match never {},
+        never = read_input::show(progress, &shown, files) => match never {},
     };
     match appended {
         Appended::Whole { added, there, rows } => {
@@ -56,7 +57,7 @@ pub(super) async fn append(
         }
         Appended::Refused(scan) => {
             progress.finish();
-            to_stderr(&report::errors(&scan, files, reading::ERRORS_SHOWN));
+            to_stderr(&report::errors(&scan, files, read_input::ERRORS_SHOWN));
             Err(BatchError::Input { count: scan.error_count })
         }
     }

@@ -14,9 +14,9 @@ use super::cli::BatchArgs;
 use super::outcome::OutcomeFormat;
 use super::plan::{self, Plan};
 use super::report;
+use crate::batch::cluster_speed::ClusterSpeed;
 use crate::batch::config::BatchConfig;
 use crate::batch::error::BatchError;
-use crate::batch::known_speed::KnownSpeed;
 use crate::batch::speed::Speed;
 use crate::batch::tokens::{self, Counted, Counting, Tokenizer, TokensError};
 use crate::batch::{spec, upload};
@@ -45,7 +45,7 @@ pub(super) fn tokenizer(args: &BatchArgs, run_spec: &v1::RunSpec) -> Option<Toke
 pub(super) async fn run(
     (config, claim, run_spec): (&BatchConfig, &Claim, &v1::RunSpec),
     files: Vec<InputFile>,
-    tokenizer: Option<(Tokenizer, KnownSpeed)>,
+    tokenizer: Option<(Tokenizer, ClusterSpeed)>,
     said: OutcomeFormat,
 ) -> Result<u8, BatchError> {
     let (tokenizer, known) = tokenizer.unzip();

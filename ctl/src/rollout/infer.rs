@@ -4,8 +4,8 @@
 //! Absent: how each step works (`batch`, `export`).
 
 mod choose;
-mod coming_back;
-mod place;
+mod output_dir;
+mod return_hint;
 mod submission;
 mod task;
 
@@ -16,15 +16,15 @@ use parking_lot::Mutex;
 use rollout_proto::{Client, Session, v1};
 use rollout_storage::BlobStore;
 
-use self::coming_back::Stage;
-use self::place::RunName;
+use self::output_dir::RunName;
+use self::return_hint::Stage;
 use super::cli::BatchArgs;
 use super::interrupt::Interrupts;
 use super::outcome::{BatchOutcome, Written};
 use super::{dry_run, on_wait};
+use crate::batch::cluster_speed::{self, ClusterSpeed};
 use crate::batch::config::BatchConfig;
 use crate::batch::error::BatchError;
-use crate::batch::known_speed::{self, KnownSpeed};
 use crate::batch::tokens::Tokenizer;
 use crate::batch::{spec, submit, watch};
 use crate::connect::ConnectArgs;
@@ -59,15 +59,15 @@ async fn known_figures(
     config: &BatchConfig,
     spec: &v1::RunSpec,
     tokenizer: Tokenizer,
-) -> (Tokenizer, KnownSpeed) {
+) -> (Tokenizer, ClusterSpeed) {
     let known = match connect.settings_over(&config.context()) {
         Ok(settings) => match (settings.client(None), &spec.engine) {
             (Ok(client), Some(engine)) => {
-                known_speed::ask(&client, &settings.namespace, engine).await
+                cluster_speed::ask(&client, &settings.namespace, engine).await
             }
-            _ => KnownSpeed::default(),
+            _ => ClusterSpeed::default(),
         },
-        Err(_) => KnownSpeed::default(),
+        Err(_) => ClusterSpeed::default(),
     };
     (Tokenizer { model_len: known.room, ..tokenizer }, known)
 }
@@ -131,7 +131,7 @@ async fn try_out(
         None => None,
     };
     let settings = connect.settings_over(&config.context());
-    let claim = place::claim(args, &config, settings.ok().map(|at| at.namespace), name);
+    let claim = output_dir::claim(args, &config, settings.ok().map(|at| at.namespace), name);
     dry_run::run((&config, &claim, &spec), files, tokenizer, args.said).await
 }
 
@@ -242,7 +242,7 @@ impl Batch<'_> {
 
     fn print_return_hint(&self) {
         let (name, namespace) = (self.name(), namespace_flag(&self.namespace));
-        to_stderr(&coming_back::return_hint(self.stage(), self.args, &name, &namespace));
+        to_stderr(&return_hint::return_hint(self.stage(), self.args, &name, &namespace));
     }
 
     fn name(&self) -> String {

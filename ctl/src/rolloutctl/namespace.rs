@@ -1,7 +1,7 @@
 //! `rolloutctl namespace`: the quota and the usage of each namespace.
 
+pub(super) mod all_namespaces;
 pub(super) mod describe;
-pub(super) mod everywhere;
 pub(super) mod list;
 pub(super) mod set_quota;
-mod shown;
+mod summary;

@@ -6,5 +6,5 @@
 mod coordinator;
 pub(super) mod restore;
 pub(super) mod save;
-pub(super) mod shown;
+pub(super) mod summary;
 pub(super) mod verify;

@@ -5,4 +5,4 @@
 pub(super) mod create;
 pub(super) mod list;
 pub(super) mod revoke;
-mod shown;
+mod summary;

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use super::consent::Consent;
 use super::dry_run;
 use super::request::RequestName;
-use super::talk::TalkArgs;
+use super::verbosity::TalkArgs;
 use crate::connect::ConnectArgs;
 use crate::output::Format;
 

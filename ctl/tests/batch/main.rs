@@ -2,15 +2,15 @@
 
 mod bad_input;
 mod cluster;
-mod coming_back;
 mod command;
+mod compressed_inputs;
 mod failed_submissions;
 mod foreign_tables;
+mod interruptions;
 mod open_input;
 mod openai;
 mod output;
 mod output_owner;
-mod packed;
 mod proof;
 mod revisions;
 mod rows;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::export::whole::{self, Replace};
+use crate::export::atomic_file::{self, Replace};
 
 /// The name of the record. Its leading dot hides it from programs that read every `*.json` of a directory.
 pub(super) const RECORD: &str = ".rollout.json";
@@ -70,7 +70,7 @@ impl Record {
     /// Writes it. Returns false if it may not replace an existing record.
     pub(super) fn write(&self, dir: &Path, replace: Replace) -> io::Result<bool> {
         let text = serde_json::to_string_pretty(self)? + "\n";
-        whole::write(dir, RECORD, &text, replace)
+        atomic_file::write(dir, RECORD, &text, replace)
     }
 
     /// Whether a file of that name and length belongs to the output.

@@ -13,7 +13,7 @@ use crate::batch::revision::{self, Choice, Family};
 use crate::batch::{spec, submit, upload, watch};
 use crate::export::parts::digest_of;
 use crate::input::files::InputFile;
-use crate::rollout::reading;
+use crate::rollout::read_input;
 
 impl Batch<'_> {
     /// Which run the input means: an existing one, or its next revision.
@@ -83,10 +83,10 @@ impl Batch<'_> {
             message: error.to_string(),
         })?;
         let (control, rules) = (Arc::clone(&self.control), spec::rules(&self.spec)?);
-        let printed = upload::fingerprint(files.to_vec(), rules, reading::options(), control);
+        let printed = upload::fingerprint(files.to_vec(), rules, read_input::options(), control);
         let (scan, ours) = tokio::select! {
             printed = printed => printed?,
-            never = reading::show(&self.progress, &self.control, files) => match never {},
+            never = read_input::show(&self.progress, &self.control, files) => match never {},
         };
         if scan.error_count > 0 {
             return Ok(None);

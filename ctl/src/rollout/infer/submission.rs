@@ -10,14 +10,14 @@ use rollout_proto::{Session, v1};
 use rollout_storage::BlobStore;
 
 use super::Batch;
-use super::coming_back::Stage;
+use super::return_hint::Stage;
 use crate::batch::error::BatchError;
 use crate::batch::job::{self, Job, Prepared};
 use crate::batch::revision::{self, Choice, Family};
 use crate::batch::submit;
 use crate::export;
 use crate::input::files;
-use crate::rollout::{append, reading, report};
+use crate::rollout::{append, read_input, report};
 use crate::say::to_stderr;
 
 impl Batch<'_> {
@@ -154,13 +154,13 @@ impl Batch<'_> {
     async fn prepare(&self, job: &Job) -> Result<Prepared, BatchError> {
         let control = &self.control;
         let prepared = tokio::select! {
-            prepared = job::prepare(job, reading::options(), Arc::clone(control)) => prepared?,
-            never = reading::show(&self.progress, control, &job.files) => match never {},
+            prepared = job::prepare(job, read_input::options(), Arc::clone(control)) => prepared?,
+            never = read_input::show(&self.progress, control, &job.files) => match never {},
         };
         let scan = &prepared.uploaded.scan;
         if scan.error_count > 0 {
             self.progress.finish();
-            to_stderr(&report::errors(scan, &job.files, reading::ERRORS_SHOWN));
+            to_stderr(&report::errors(scan, &job.files, read_input::ERRORS_SHOWN));
             to_stderr("to see all of them: add --dry-run\n");
         }
         job::check(&prepared.uploaded)?;

@@ -6,7 +6,7 @@
 use rollout_proto::pki::RENEWAL_WITHIN_S;
 
 use crate::output::duration;
-use crate::rolloutctl::cert::left::{RemainingValidity, Stage};
+use crate::rolloutctl::cert::remaining_validity::{RemainingValidity, Stage};
 use crate::rolloutctl::status::{MemberLine, MemberSays, fix};
 
 /// How to replace an intermediate CA: members read it when they start.

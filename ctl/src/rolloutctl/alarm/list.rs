@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::seen::Alarm;
+use super::detection::Alarm;
 use crate::output::{self, Report, Table};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::choose::ChooseArgs;

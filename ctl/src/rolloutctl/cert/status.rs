@@ -14,7 +14,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::connect::ConnectSettings;
 use crate::output::{self, Report, Table};
-use crate::rolloutctl::cert::left::days_or_hours;
+use crate::rolloutctl::cert::remaining_validity::days_or_hours;
 use crate::rolloutctl::status::distrust::NoAnswer;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::rolloutctl::{Failure, status};

@@ -3,7 +3,7 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
-use super::shown::Checkpoint;
+use super::summary::Checkpoint;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, bytes, count};
 use crate::rolloutctl::each::each;
@@ -102,7 +102,7 @@ async fn one(
 
 #[cfg(test)]
 mod tests {
-    use super::super::shown::sample;
+    use super::super::summary::sample;
     use super::*;
 
     #[test]

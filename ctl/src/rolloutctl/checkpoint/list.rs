@@ -3,10 +3,10 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
-use super::shown::Checkpoint;
+use super::summary::Checkpoint;
 use crate::output::{self, Align, Report, Table, bytes, count};
 use crate::rolloutctl::choose::ChooseArgs;
-use crate::rolloutctl::namespace::everywhere::Everywhere;
+use crate::rolloutctl::namespace::all_namespaces::Everywhere;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -91,7 +91,7 @@ fn newest_first(checkpoints: &mut [Checkpoint]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shown::sample;
+    use super::super::summary::sample;
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
-use super::shown::Dataset;
+use super::summary::Dataset;
 use crate::output::counted;
 use crate::output::{self, Report};
 use crate::rolloutctl::dry_run::{Asked, Checked, one, planned};
@@ -117,7 +117,7 @@ impl Checked for CreateArgs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shown::sample;
+    use super::super::summary::sample;
     use super::*;
 
     #[test]

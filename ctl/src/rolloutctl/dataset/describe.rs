@@ -3,7 +3,7 @@
 use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
 
-use super::shown::Dataset;
+use super::summary::Dataset;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count};
 use crate::rolloutctl::each::each;
@@ -95,7 +95,7 @@ async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Res
 
 #[cfg(test)]
 mod tests {
-    use super::super::shown::sample;
+    use super::super::summary::sample;
     use super::*;
 
     #[test]

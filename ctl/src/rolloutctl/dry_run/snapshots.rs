@@ -10,7 +10,7 @@ use crate::progress::Progress;
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::snapshot::restore::RestoreArgs;
 use crate::rolloutctl::snapshot::save::SaveArgs;
-use crate::rolloutctl::snapshot::shown::SnapshotFile;
+use crate::rolloutctl::snapshot::summary::SnapshotFile;
 use crate::rolloutctl::status;
 use crate::say;
 

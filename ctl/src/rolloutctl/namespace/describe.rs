@@ -3,7 +3,7 @@
 use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
 
-use super::shown::Namespace;
+use super::summary::Namespace;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};

@@ -3,7 +3,7 @@
 use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
 
-use super::shown::Namespace;
+use super::summary::Namespace;
 use crate::output::{self, Align, Report, Table};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::summary::{Rendezvous, table};
 use crate::output::{self, Report};
 use crate::rolloutctl::choose::ChooseArgs;
-use crate::rolloutctl::namespace::everywhere::Everywhere;
+use crate::rolloutctl::namespace::all_namespaces::Everywhere;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 

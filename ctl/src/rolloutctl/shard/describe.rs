@@ -3,7 +3,7 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
-use super::shown::Pass;
+use super::summary::Pass;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count, counted, u64_string};
 use crate::rolloutctl::each::each;
@@ -165,7 +165,7 @@ async fn one(
 
 #[cfg(test)]
 mod tests {
-    use super::super::shown::pass;
+    use super::super::summary::pass;
     use super::*;
 
     #[test]

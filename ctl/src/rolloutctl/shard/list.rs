@@ -3,10 +3,10 @@
 use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
 
-use super::shown::Job;
+use super::summary::Job;
 use crate::output::{self, Align, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
-use crate::rolloutctl::namespace::everywhere::Everywhere;
+use crate::rolloutctl::namespace::all_namespaces::Everywhere;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -115,7 +115,7 @@ impl Verb for ListArgs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shown::sample;
+    use super::super::summary::sample;
     use super::*;
 
     #[test]

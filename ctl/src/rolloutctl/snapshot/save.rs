@@ -16,7 +16,7 @@ use rollout_storage::{SnapshotFileError, SnapshotProblem};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::coordinator;
-use super::shown::{SnapshotFile, unusable};
+use super::summary::{SnapshotFile, unusable};
 use crate::connect::ConnectArgs;
 use crate::leader_stream::LeaderStream;
 use crate::output::{self, Format, counted};

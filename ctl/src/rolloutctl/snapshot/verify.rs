@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use super::shown::SnapshotFile;
+use super::summary::SnapshotFile;
 use crate::output;
 use crate::progress::Progress;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};

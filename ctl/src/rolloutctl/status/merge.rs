@@ -15,7 +15,7 @@ use super::{
     AWAITING_REPLACE, DISTRUSTED, MemberLine, MemberSays, RemainingValidity, StuckRun, Survey,
 };
 use crate::output::rfc3339;
-use crate::rolloutctl::alarm::seen;
+use crate::rolloutctl::alarm::detection;
 
 /// How long a leader must have run before its silence about a member counts: members keep a minute of round trips.
 const LISTENED_MS: u64 = 120_000;
@@ -82,7 +82,7 @@ pub(in crate::rolloutctl) fn merge(
     };
     survey.health = health(&survey);
     survey.unknown = unknown(&survey);
-    survey.alarms = seen::of(&survey);
+    survey.alarms = detection::of(&survey);
     survey
 }
 

@@ -9,7 +9,7 @@ use rollout_proto::enrolment::JoinToken;
 use rollout_proto::{ClientError, services, v1};
 use serde::Serialize;
 
-use super::shown::Token;
+use super::summary::Token;
 use crate::connect::parse_duration;
 use crate::output::{self, Report, counted, duration};
 use crate::rolloutctl::Failure;

@@ -3,7 +3,7 @@
 use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
 
-use super::shown::Token;
+use super::summary::Token;
 use crate::output::{self, Report, Table, duration};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};

@@ -222,7 +222,7 @@ mod tests {
     use rollout_proto::v1;
 
     use super::*;
-    use crate::rolloutctl::alarm::seen::Alarm;
+    use crate::rolloutctl::alarm::detection::Alarm;
     use crate::rolloutctl::run::summary::{Run, sample};
     use crate::rolloutctl::status::Survey;
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::output::{self, Align, Report, Table, count, duration, u64_string};
 use crate::rolloutctl::choose::ChooseArgs;
-use crate::rolloutctl::namespace::everywhere::Everywhere;
+use crate::rolloutctl::namespace::all_namespaces::Everywhere;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 

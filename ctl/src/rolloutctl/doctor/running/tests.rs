@@ -222,7 +222,8 @@ fn every_fix_is_a_command_that_can_be_given_as_it_is_printed() {
     }
     let fixes = |survey: &Survey| {
         let todos = of_survey(survey, &args()).into_iter().filter_map(|found| found.todo);
-        let alarms = crate::rolloutctl::alarm::seen::of(survey).into_iter().map(|alarm| alarm.fix);
+        let alarms =
+            crate::rolloutctl::alarm::detection::of(survey).into_iter().map(|alarm| alarm.fix);
         todos.chain(alarms).collect::<Vec<String>>()
     };
     let named = |role, namespaces: &[&str]| pki::CertInfo {

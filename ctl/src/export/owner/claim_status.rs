@@ -6,8 +6,8 @@
 use std::io;
 
 use super::Claim;
+use super::dir_entries::{self, entries, list};
 use super::record::{Entry, RECORD, Record};
-use super::there::{self, entries, list};
 use crate::batch::error::BatchError;
 use crate::batch::{name, revision};
 use crate::export::manifest::Manifest;
@@ -15,7 +15,7 @@ use crate::export::names::Names;
 use crate::export::place::failed;
 
 /// The status of a directory for a claim.
-pub(super) enum Standing {
+pub(super) enum ClaimStatus {
     /// It has neither a record nor a run's name.
     Free,
     /// This batch file has reserved it, for a run that the cluster has not acknowledged.
@@ -30,7 +30,7 @@ pub(super) enum Standing {
 
 impl Claim {
     /// The directory's status, and whether it would have been refused without `--overwrite`.
-    pub(super) fn standing(&self) -> Result<(Standing, bool), BatchError> {
+    pub(super) fn standing(&self) -> Result<(ClaimStatus, bool), BatchError> {
         let looked = self.look().map_err(|source| failed(&self.dir, source))?;
         match looked {
             (standing, None) => Ok((standing, false)),
@@ -40,54 +40,54 @@ impl Claim {
     }
 
     /// The directory's status, and the reason to refuse it, if any.
-    fn look(&self) -> io::Result<(Standing, Option<String>)> {
+    fn look(&self) -> io::Result<(ClaimStatus, Option<String>)> {
         let entries = match entries(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok((Standing::Free, None));
+                return Ok((ClaimStatus::Free, None));
             }
             entries => entries?,
         };
         let (standing, mut refusal) = self.by_record()?;
         if refusal.is_none() {
             refusal = match &standing {
-                Standing::Free | Standing::Reserved => self.others(&entries)?,
-                Standing::Ours(record) => {
+                ClaimStatus::Free | ClaimStatus::Reserved => self.others(&entries)?,
+                ClaimStatus::Ours(record) => {
                     let ours = |name: &str, bytes| !self.is_target(name) || record.has(name, bytes);
                     let mut others = entries.iter().filter(|(name, bytes)| !ours(name, *bytes));
                     others.next().map(|(name, _)| changed(name))
                 }
-                Standing::Adopted | Standing::Taken(_) => None,
+                ClaimStatus::Adopted | ClaimStatus::Taken(_) => None,
             };
         }
         Ok((standing, refusal))
     }
 
-    fn by_record(&self) -> io::Result<(Standing, Option<String>)> {
+    fn by_record(&self) -> io::Result<(ClaimStatus, Option<String>)> {
         use io::ErrorKind::{InvalidData, PermissionDenied};
         let record = match Record::read(&self.dir) {
             Err(error) if matches!(error.kind(), InvalidData | PermissionDenied) => {
                 let what =
                     format!("{RECORD} there, which says whose it is, cannot be read ({error})");
-                return Ok((Standing::Taken(Vec::new()), Some(what)));
+                return Ok((ClaimStatus::Taken(Vec::new()), Some(what)));
             }
             record => record?,
         };
         let Some(record) = record else { return self.by_name() };
         Ok(match self.objection(&record)? {
-            Some(what) => (Standing::Taken(self.kept(&record)), Some(what)),
-            None if record.settled => (Standing::Ours(record), None),
-            None => (Standing::Reserved, None),
+            Some(what) => (ClaimStatus::Taken(self.kept(&record)), Some(what)),
+            None if record.settled => (ClaimStatus::Ours(record), None),
+            None => (ClaimStatus::Reserved, None),
         })
     }
 
     /// The status of a directory without a record, by its run's name.
-    fn by_name(&self) -> io::Result<(Standing, Option<String>)> {
+    fn by_name(&self) -> io::Result<(ClaimStatus, Option<String>)> {
         Ok(match name::remembered(&self.dir)? {
-            None => (Standing::Free, None),
-            Some(run) if self.is_of(&run) => (Standing::Adopted, None),
+            None => (ClaimStatus::Free, None),
+            Some(run) if self.is_of(&run) => (ClaimStatus::Adopted, None),
             Some(run) => {
                 let what = format!("it belongs to run {run:?}, and this is run {:?}", self.run);
-                (Standing::Taken(Vec::new()), Some(what))
+                (ClaimStatus::Taken(Vec::new()), Some(what))
             }
         })
     }
@@ -133,7 +133,7 @@ impl Claim {
             return Ok(Some(changed(name)));
         }
         if let (Some(batch), false) = (&self.batch, others.is_empty()) {
-            let read = there::of_batch(&self.dir, batch)?;
+            let read = dir_entries::of_batch(&self.dir, batch)?;
             others.retain(|name| !read.contains(*name));
         }
         Ok((!others.is_empty()).then(|| format!("it holds other files ({})", list(&others))))

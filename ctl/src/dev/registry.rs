@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::layout::Layout;
 use super::pids::{DirLock, Pids};
-use super::saved::{Saved, write_atomically};
+use super::saved_settings::{Saved, write_atomically};
 use crate::output::{Table, write_stdout};
 
 /// The maximum number of listed directories.

@@ -20,7 +20,7 @@ const ROOM: &str = "max_model_len";
 
 /// The cluster's answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KnownSpeed {
+pub struct ClusterSpeed {
     /// The last finished run with this engine spec, and its speed.
     pub last: Option<(String, Speed)>,
     /// The smallest limit of tokens, prompt and completion together, among engines that have the model.
@@ -28,9 +28,9 @@ pub struct KnownSpeed {
 }
 
 /// Asks the cluster.
-pub async fn ask(client: &Client, namespace: &str, engine: &v1::EngineSpec) -> KnownSpeed {
+pub async fn ask(client: &Client, namespace: &str, engine: &v1::EngineSpec) -> ClusterSpeed {
     let asked = async {
-        KnownSpeed {
+        ClusterSpeed {
             room: room(client, namespace, engine).await,
             last: last(client, namespace, engine).await,
         }
