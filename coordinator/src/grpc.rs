@@ -44,7 +44,7 @@ mod store;
 pub(crate) mod store_probe;
 mod store_waits;
 mod tokens;
-pub(crate) mod traced;
+pub(crate) mod trace_layer;
 mod training_convert;
 mod upgrade;
 mod waits;

@@ -14,7 +14,7 @@ use crate::grpc::epoch_gate::EpochGate;
 use crate::grpc::position_layer::PositionLayer;
 use crate::grpc::revoked_certificates;
 use crate::grpc::store_probe::StoreProbe;
-use crate::grpc::traced::Trace;
+use crate::grpc::trace_layer::Trace;
 use crate::grpc::{
     BarrierService, CertificatesService, CheckpointsService, ClusterService, DatasetsService,
     DigestPace, DryRunsService, EnrolmentService, EventsService, ItemsService, MaintenanceService,

@@ -10,7 +10,7 @@
 //! - of equal operations in flight, the one that is answered first goes first;
 //! - a configuration is abandoned if one was seen with the same answered operations, an equivalent state and a subset
 //!   of its crashed operations;
-//! - and if the model describes the shape of its operations, see [`outlook`].
+//! - and if the model describes the shape of its operations, see [`pruning`].
 //!
 //! *Invariant:* the search returns [`Stop::Exhausted`] only if every configuration was excluded, and [`Stop::Found`]
 //! only with an order in hand. Any other result is no verdict.
@@ -18,14 +18,14 @@
 mod bits;
 mod levels;
 mod moves;
-mod outlook;
+mod pruning;
 mod space;
 mod visited;
 mod watch;
 
 use crate::models::Model;
 use levels::Levels;
-use outlook::Outlook;
+use pruning::Outlook;
 use space::{ClassId, Space, StateId};
 use std::mem::size_of;
 use std::time::Instant;

@@ -5,11 +5,11 @@
 //! every coverage minimum was reached. Everything else is `unknown`.
 
 mod barriers;
+mod batch_requests;
 mod continue_on_loss;
 mod coverage;
 mod create_races;
 mod deaths;
-mod endings;
 mod histories;
 mod leases;
 mod lineages;

@@ -6,7 +6,7 @@ pub(crate) mod member;
 pub(crate) mod namespace;
 pub(crate) mod open_client;
 pub(crate) mod quota;
-pub(crate) mod remembered;
+pub(crate) mod remembered_values;
 pub(crate) mod revocation;
 pub(crate) mod session_room;
 pub(crate) mod set_namespace;

@@ -27,12 +27,12 @@ pub use kernel::limits;
 pub use machine::seeded;
 pub use machine::view;
 
-pub use batch::blocked::StuckRun;
+pub use batch::blocked_runs::StuckRun;
 pub use batch::claim_forecast::ClaimForecast;
 pub use batch::completion_webhook::{DueWebhook, WebhookState};
 pub use batch::eligibility::{CohortNo, NeedNo};
 pub use batch::eligibility_view::Tail;
-pub use batch::forget::{Forgettable, Sealed};
+pub use batch::run_gc::{Forgettable, Sealed};
 pub use batch::spec::{EngineSpec, RunSpec, SlotOffer};
 pub use fleet::setting::{SettingOp, SettingView, Settings};
 pub use identity::member::{LeaderCause, MemberOp, MemberState, Members, SeenMember};

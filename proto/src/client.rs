@@ -9,7 +9,7 @@
 mod answer;
 mod config;
 mod failure;
-mod following;
+mod leader_calls;
 mod members;
 mod members_file;
 mod pace;

@@ -11,9 +11,9 @@ use openraft::async_runtime::WatchReceiver;
 
 use crate::cluster::{adopt, hello};
 use crate::errors::ClusterError;
+use crate::follower_lag::Pace;
 use crate::member::{Joins, MemberRecord};
 use crate::membership::{promote, record_adopted};
-use crate::pace::Pace;
 use crate::running::Running;
 use crate::voters;
 use rollout_ledger::SCHEDULING_VERSION;

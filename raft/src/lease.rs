@@ -20,7 +20,7 @@ use rollout_ledger::seeded::{Bug, seeded};
 
 use crate::log_store::LogStore;
 use crate::running::Running;
-use crate::suspended::suspended;
+use crate::suspended_time::suspended;
 
 /// The promise of this member: for one lease after it has heard a leader, it votes for no member.
 pub(crate) struct Promise {

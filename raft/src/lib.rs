@@ -23,6 +23,7 @@ mod entry_cache;
 mod errors;
 mod event_ring;
 mod fatal;
+mod follower_lag;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod heartbeats;
@@ -36,7 +37,6 @@ mod machine;
 mod member;
 mod membership;
 mod node;
-mod pace;
 mod peer;
 mod progress;
 mod quorum;
@@ -54,7 +54,7 @@ mod status;
 #[cfg(test)]
 mod store_suite;
 mod successor;
-mod suspended;
+mod suspended_time;
 #[cfg(test)]
 mod test_member;
 mod transfer;
@@ -69,11 +69,11 @@ pub use digest::Digests;
 pub use disk_space::DiskRoom;
 pub use errors::{ClusterError, NotLeader, OpenError, ProposeError};
 pub use event_ring::{Compacted, EventName, EventPage, EventPosition, EventRecord};
+pub use follower_lag::LACKS_MAX;
 pub use identity::Identity;
 pub use leadership::Leadership;
 pub use member::{BadClusterId, ClusterId, Joins, MAX_MEMBER_TEXT_BYTES, MemberRecord};
 pub use node::Node;
-pub use pace::LACKS_MAX;
 pub use peer::PeerService;
 pub use restore::{RestoreError, RestorePlan, Restored, restore};
 pub use rollout_storage::{NO_SPACE_EXIT, Space};

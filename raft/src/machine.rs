@@ -5,8 +5,8 @@
 //! Absent: the contents of the ledger, and when the log may be purged; see `compaction`.
 
 mod image;
+mod image_writer;
 mod state;
-mod writing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,9 +20,9 @@ use tokio::sync::{Notify, watch};
 
 use self::image::renew_snapshot;
 pub(crate) use self::image::{APPLIED, LoadError, MEMBERSHIP, load_state, meta_of};
+pub(crate) use self::image_writer::ImageGuard;
 use self::state::check_supported;
 pub(crate) use self::state::{State, read};
-pub(crate) use self::writing::ImageGuard;
 use crate::config::RaftConfig;
 use crate::digest::DigestBook;
 use crate::event_ring::{Compacted, EventPage, EventPosition, EventRing};

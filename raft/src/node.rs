@@ -4,9 +4,9 @@
 //! Absent: openraft's types. They do not pass this interface.
 
 mod adoption;
+mod local_reads;
 mod members;
 mod proposals;
-mod reading;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,8 +5,8 @@
 //! Absent: the meaning of the messages; openraft decides.
 
 mod append;
-mod beat;
 mod dial;
+mod heartbeat_stream;
 mod link;
 mod presence;
 mod service;

@@ -10,8 +10,8 @@ use rollout_proto::v1::HelloResponse;
 use crate::cluster::hello;
 use crate::disk_space::DiskRoom;
 use crate::errors::ClusterError;
+use crate::follower_lag::Pace;
 use crate::member::MemberRecord;
-use crate::pace::Pace;
 use crate::running::Running;
 use crate::transfer::{Handover, transfer_leader};
 

@@ -12,7 +12,7 @@ use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 
 use crate::errors::{ClusterError, NotLeader};
-use crate::pace::{KEEPS_UP_WITHIN, LOOK_EVERY, Pace};
+use crate::follower_lag::{KEEPS_UP_WITHIN, LOOK_EVERY, Pace};
 use crate::running::Running;
 
 /// How long a transfer of leadership may take.

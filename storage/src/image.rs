@@ -26,7 +26,7 @@ pub use self::records::ImageReader;
 pub use self::snapshot::Snapshot;
 pub use self::staging::{Staged, Staging};
 use crate::error::StorageError;
-use crate::mark::SyncMark;
+use crate::sync_mark::SyncMark;
 use crate::{durable, record, rocks};
 
 /// Changes that take effect together: first `delete_prefixes`, then `deletes`, then `puts`.

@@ -21,8 +21,6 @@ mod identity;
 mod image;
 #[cfg(feature = "rocksdb")]
 mod log;
-#[cfg(feature = "rocksdb")]
-mod mark;
 mod part;
 #[cfg(feature = "rocksdb")]
 mod rocks;
@@ -30,6 +28,8 @@ mod segment;
 mod snapshot_file;
 mod space;
 mod spool;
+#[cfg(feature = "rocksdb")]
+mod sync_mark;
 mod table;
 
 pub use blob::{

@@ -12,7 +12,7 @@ use rocksdb::{ColumnFamilyDescriptor, DB, DBRecoveryMode, Options};
 
 use crate::durable;
 use crate::error::StorageError;
-use crate::mark::SyncMark;
+use crate::sync_mark::SyncMark;
 
 /// The database's directory within the directory that also holds its mark.
 pub(crate) fn database_dir(dir: &Path) -> PathBuf {

@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 
 use self::backlog::Backlog;
 use crate::config::PartConfig;
-use crate::held::{LeasedRows, NamedRows};
 use crate::lease_table::LeaseTable;
+use crate::leased_rows::{LeasedRows, NamedRows};
 use crate::part::{Finished, OpenPart, PartId};
 use crate::spool::{SpoolHandle, SpoolRoom};
 

@@ -8,8 +8,8 @@ mod aws;
 mod azure;
 mod gcp;
 mod metadata;
-mod terms;
-mod trouble;
+mod metadata_failures;
+mod notice_terms;
 
 #[cfg(test)]
 mod fake;

@@ -4,6 +4,7 @@
 //! future of [`Engine::run`] cancels the row. A row's time begins when the engine gets it, never before.
 //! Absent: attempts, retries, and delivery of results. An engine knows nothing of the cluster.
 
+mod environment;
 pub(crate) mod evidence;
 mod host;
 mod mock;
@@ -12,7 +13,6 @@ mod oom_kills;
 pub(crate) mod openai;
 mod program;
 pub(crate) mod request;
-mod withheld;
 mod xid;
 
 use std::borrow::Cow;
@@ -27,7 +27,7 @@ use rollout_engine_protocol::Loaded;
 use rollout_proto::v1::FailureClass;
 
 pub(crate) use self::host::Death;
-pub(crate) use self::host::fed::Fed;
+pub(crate) use self::host::process_totals::Fed;
 pub use self::mock_host::mock_engine;
 
 use self::host::HostEngine;

@@ -14,7 +14,7 @@ use crate::engine::EngineRow;
 use crate::engine::evidence::{Crash, DeathEvidence, classify};
 pub use crate::engine::openai::fuzzing::answer;
 use crate::enrolment::EnrolledMetadata;
-use crate::held::{NamedRows, first_ranges, listed};
+use crate::leased_rows::{NamedRows, first_ranges, listed};
 use crate::run::RunInfo;
 use crate::versions;
 

@@ -6,7 +6,7 @@
 
 use rollout_proto::v1;
 
-use crate::held::{Lease, LeasedRows, NamedRows};
+use crate::leased_rows::{Lease, LeasedRows, NamedRows};
 
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTable {

@@ -21,8 +21,8 @@ mod enrolment;
 mod fence;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod held;
 mod lease_table;
+mod leased_rows;
 mod metrics;
 mod offer;
 mod part;

@@ -20,7 +20,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::config::PartConfig;
 use crate::engine::Completion;
-use crate::held::ranges;
+use crate::leased_rows::ranges;
 
 /// A row's overhead beside its body, rounded up.
 const ROW_OVERHEAD: usize = 32;

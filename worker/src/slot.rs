@@ -5,25 +5,25 @@
 //! requested. A result is reported only when its part is durable.
 //! Absent: streams and sessions. The session notifies the slot when it can send, and the slot sends by [`Uplink`].
 
+mod concurrency;
 mod deaths;
 mod drain;
 mod eligibility;
 mod exchange;
-mod failing;
+mod exchange_timing;
+mod failing_rows;
 mod failure_report;
 mod feed;
-mod fitting;
-mod give_up;
 mod load;
-mod pace;
 mod refusals;
 mod results;
+mod row_durations;
 mod rows;
-mod sending;
 mod shorten;
 mod tokens;
 mod uplink;
 mod upload;
+mod yield_rows;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -37,22 +37,22 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::uplink::Uplink;
 
+use self::concurrency::Pace;
 use self::exchange::Exchanges;
-use self::failing::Failing;
+use self::failing_rows::Failing;
 use self::failure_report::ReportWithText;
 use self::feed::Feed;
-use self::fitting::Fitting;
 use self::load::{Loaded, Loader};
-use self::pace::Pace;
 use self::refusals::Refusals;
+use self::row_durations::Fitting;
 use self::tokens::Tokens;
 use self::upload::{Uploaded, Uploader};
 use crate::combiner::{Combiner, Member};
 use crate::config::{EngineConfig, PartConfig};
 use crate::engine::{Completion, Engine, EngineFailure, EngineRow, News};
 use crate::fence::{Fence, Registration};
-use crate::held::{Lease, NamedRows};
 use crate::lease_table::LeaseTable;
+use crate::leased_rows::{Lease, NamedRows};
 use crate::part::OpenPart;
 use crate::spool::SpoolHandle;
 

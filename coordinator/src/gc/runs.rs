@@ -15,8 +15,8 @@
 use crate::gc::run_stores::RunStores;
 use crate::leader::convert::{self, Kind};
 use crate::leader::ledger_read::ReadLedger;
+use crate::leader::retries::Retries;
 use crate::leader::state::LeaderState;
-use crate::leader::tries::Tries;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt};
@@ -85,7 +85,7 @@ pub(crate) async fn collect_runs(
     stores: RunStores,
     retention: Retention,
 ) {
-    let mut tries = Tries::new(PAUSE, AGAIN_AFTER);
+    let mut retries = Retries::new(PAUSE, AGAIN_AFTER);
     let mut under_way = BTreeSet::new();
     let mut steps = FuturesUnordered::<BoxFuture<'static, ((RunNo, Step), bool)>>::new();
     let mut look = tokio::time::interval(LOOK_EVERY);
@@ -95,16 +95,16 @@ pub(crate) async fn collect_runs(
             Some((at, done)) = steps.next() => {
                 under_way.remove(&at);
                 if !done {
-                    tries.failed(at);
+                    retries.failed(at);
                 }
                 continue;
             }
             _ = look.tick() => {}
         }
         let mut due = due(&leading, &retention);
-        tries.keep(&due);
+        retries.keep(&due);
         due.retain(|at| !under_way.contains(at));
-        for at in tries.ready(due, AT_A_TIME) {
+        for at in retries.ready(due, AT_A_TIME) {
             if steps.len() < AT_A_TIME && under_way.insert(at) {
                 let (leading, stores) = (leading.clone(), stores.clone());
                 steps.push(Box::pin(async move { (at, take(&leading, &stores, at).await) }));

@@ -5,21 +5,21 @@
 //! proposes the first operation at once. A small command is not proposed beside others, because it costs all members as
 //! much as a large one. It waits until the first of them returns, which takes a fraction of a millisecond, and takes
 //! along the operations that arrive meanwhile. It waits a moment longer for callers that were just answered
-//! ([`company`]).
+//! ([`returning_callers`]).
 //!
 //! *Invariant:* operations of one bundle stay together and in order. Every bundle gets exactly its own replies, or an
 //! error that says that its outcome is unknown. Commands of an ended epoch are not proposed, nor is a bundle whose
 //! caller is gone before its turn, nor anything within a dry run.
 
-mod company;
 mod queue;
+mod returning_callers;
 
 use crate::leader::caller;
 use crate::leader::command_size::Weight;
 use crate::leader::dry_run;
 use crate::leader::leader_clock::LeaderClock;
-use company::{Company, Patience, WAIT_MAX};
 use queue::{Bundle, Queue, Room};
+use returning_callers::{Patience, ReturningCallers, WAIT_MAX};
 use rollout_ledger::id::CoordEpoch;
 use rollout_ledger::{
     Body, Command, Ledger, NAMESPACES_VERSION, Op, Reply, Scope, ScopedOp, check_body_version,
@@ -78,8 +78,8 @@ impl Proposer {
         clock: Arc<LeaderClock>,
         applied: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let company: Arc<Company> = Arc::default();
-        let (queue, bundles) = Queue::new(company.clone());
+        let returning: Arc<ReturningCallers> = Arc::default();
+        let (queue, bundles) = Queue::new(returning.clone());
         let this = Self { node, epoch: CoordEpoch(epoch), clock, queue };
         let merging = Merging {
             node: this.node.clone(),
@@ -87,7 +87,7 @@ impl Proposer {
             clock: this.clock.clone(),
             applied: Arc::new(applied),
             landed: Arc::default(),
-            company,
+            returning,
         };
         tokio::spawn(merging.run(bundles));
         this
@@ -189,7 +189,7 @@ struct Merging<F> {
     applied: Arc<F>,
     /// A command has come back.
     landed: Arc<Notify>,
-    company: Arc<Company>,
+    returning: Arc<ReturningCallers>,
 }
 
 impl<F: Fn() + Send + Sync + 'static> Merging<F> {
@@ -204,8 +204,8 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
                 }
             }
             due(&mut pending, &mut bundles, &in_flight, &self.landed).await;
-            if !pending.is_large() && !self.company.is_here() && patience.waits() {
-                let come = joined(&mut pending, &mut bundles, &self.company);
+            if !pending.is_large() && !self.returning.are_back() && patience.waits() {
+                let come = joined(&mut pending, &mut bundles, &self.returning);
                 let in_vain = tokio::time::timeout(WAIT_MAX, come).await.is_err();
                 patience.ended(in_vain);
             }
@@ -218,10 +218,10 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
             }
             let (node, epoch, clock) = (self.node.clone(), self.epoch, self.clock.clone());
             let (applied, landed) = (self.applied.clone(), self.landed.clone());
-            let company = self.company.clone();
+            let returning = self.returning.clone();
             tokio::spawn(async move {
                 let result = propose(&node, epoch, &clock, body).await;
-                company.answered(merged.len());
+                returning.answered(merged.len());
                 distribute(merged, result);
                 drop(permit);
                 landed.notify_one();
@@ -259,10 +259,14 @@ async fn due(
 
 /// Waits until the expected callers are back or the pending bundles are large. Bundles that arrive meanwhile become
 /// pending, even if this future is dropped.
-async fn joined(pending: &mut Pending, bundles: &mut mpsc::Receiver<Bundle>, company: &Company) {
+async fn joined(
+    pending: &mut Pending,
+    bundles: &mut mpsc::Receiver<Bundle>,
+    returning: &ReturningCallers,
+) {
     loop {
         pending.fill(bundles);
-        if pending.is_large() || company.is_here() {
+        if pending.is_large() || returning.are_back() {
             return;
         }
         match bundles.recv().await {

@@ -134,7 +134,7 @@ fn taken_by(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leader::state::alone::Alone;
+    use crate::leader::state::test_leader::Alone;
     use crate::leader::worker_stream::WorkerStream;
     use rollout_config::coordinator::Workers;
     use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotNo, SlotRef};

@@ -5,12 +5,12 @@
 //!
 //! *Invariant:* a [`LeaderState`] exists for at most one epoch at a time, and ends before the next.
 
-#[cfg(test)]
-pub(crate) mod alone;
 mod idle_slots;
 mod job_silence;
 mod members;
 mod suspicion;
+#[cfg(test)]
+pub(crate) mod test_leader;
 #[cfg(test)]
 mod tests;
 

@@ -79,7 +79,7 @@ fn runs_of(m: &v1::Exchange) -> impl Iterator<Item = u32> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leader::state::alone::{Alone, PATIENCE};
+    use crate::leader::state::test_leader::{Alone, PATIENCE};
     use rollout_config::coordinator::Workers;
     use rollout_ledger::id::{SegmentNo, SlotNo, SlotRef};
     use rollout_ledger::{

@@ -10,8 +10,8 @@
 mod message;
 
 use crate::leader::ledger_read::ReadLedger;
+use crate::leader::retries::Retries;
 use crate::leader::state::LeaderState;
-use crate::leader::tries::Tries;
 use anyhow::{Context, Result, bail, ensure};
 use futures::StreamExt;
 use metrics::counter;
@@ -135,12 +135,12 @@ enum Outcome {
 
 /// Sends due notifications, for as long as the epoch lasts.
 pub(crate) async fn deliver(leading: Arc<LeaderState>, hooks: Option<Arc<Webhooks>>) {
-    let mut tries = Tries::new(PAUSE, PAUSE_MAX);
+    let mut retries = Retries::new(PAUSE, PAUSE_MAX);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let due = leading.node.ledger(|l| l.webhooks_due());
-        tries.keep(&due);
-        let ready = tries.ready(due, IN_ONE_ROUND);
+        retries.keep(&due);
+        let ready = retries.ready(due, IN_ONE_ROUND);
         let round: Vec<(DueWebhook, Outcome)> = futures::stream::iter(ready)
             .map(|webhook| {
                 let (leading, hooks) = (leading.clone(), hooks.clone());
@@ -150,7 +150,7 @@ pub(crate) async fn deliver(leading: Arc<LeaderState>, hooks: Option<Arc<Webhook
             .collect()
             .await;
         for (webhook, outcome) in round {
-            settle(&leading, &mut tries, webhook, outcome).await;
+            settle(&leading, &mut retries, webhook, outcome).await;
         }
     }
 }
@@ -168,7 +168,7 @@ async fn send(leading: &LeaderState, hooks: Option<&Webhooks>, webhook: DueWebho
 
 async fn settle(
     leading: &LeaderState,
-    tries: &mut Tries<DueWebhook>,
+    retries: &mut Retries<DueWebhook>,
     webhook: DueWebhook,
     outcome: Outcome,
 ) {
@@ -184,7 +184,7 @@ async fn settle(
             false
         }
         Outcome::Again(why) => {
-            let (count, pause) = tries.failed(webhook);
+            let (count, pause) = retries.failed(webhook);
             let (run, pause_s) = (webhook.run, pause.as_secs());
             tracing::warn!(%run, tries = count, why, pause_s, "run-completion notification failed; will retry");
             counter!("rollout_webhooks_total", "outcome" => "failed").increment(1);

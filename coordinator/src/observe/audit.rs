@@ -4,9 +4,9 @@
 //!
 //! *Invariant:* a line is in the file before the answer leaves. If the caller did not wait, the line is written as soon
 //! as the outcome is known. The options of a method in its .proto file say whether it is audited ([`Method`]). Only some
-//! requests of callers without a proven identity have a line ([`strangers`]). A line that cannot be written goes to the
-//! log and is counted. Each request reserves room for its line before its service sees it ([`room`]), so the lines that
-//! wait for the file are bounded, and none is dropped for want of room.
+//! requests of callers without a proven identity have a line ([`unauthenticated`]). A line that cannot be written goes
+//! to the log and is counted. Each request reserves room for its line before its service sees it ([`line_room`]), so the
+//! lines that wait for the file are bounded, and none is dropped for want of room.
 //!
 //! Deliberately absent: the regular traffic of workers and training processes, which the events cover; requests that
 //! this member did not decide because another one leads; the content of requests.
@@ -15,10 +15,10 @@ mod chain;
 #[cfg(test)]
 mod golden;
 mod handshakes;
+mod line_room;
 mod refusals;
-mod room;
 mod sink;
-mod strangers;
+mod unauthenticated;
 
 use crate::leader::fair_room::Place;
 use crate::observe::log_position;

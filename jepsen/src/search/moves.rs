@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* [`Search::undo`] restores exactly what [`Search::take`] changed.
 
-use super::outlook::{Outlook, Target, Use};
+use super::pruning::{Outlook, Target, Use};
 use super::space::{ClassId, Space, StateId};
 use super::visited::FastHash;
 use super::{CRASHED, Search, TakenStep, bits};

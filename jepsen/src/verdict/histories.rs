@@ -3,7 +3,8 @@
 //! *Invariant:* the history of an unknown workload is judged by no check, which is a doubt.
 
 use super::{
-    barriers, continue_on_loss, create_races, endings, lineages, rounds, rows, submissions, tickets,
+    barriers, batch_requests, continue_on_loss, create_races, lineages, rounds, rows, submissions,
+    tickets,
 };
 use crate::judge::{Budget, Judgement, Verdict, Violated, judge};
 use crate::models::{Cell, Item, Kv, KvStore, Model};
@@ -64,7 +65,7 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Finding
             found.violations = rows.violations;
             found.doubts = rows.doubts;
             (found.operations, found.keys) = (operations.len(), rows.batches);
-            let endings = endings::judged(operations);
+            let endings = batch_requests::judged(operations);
             found.violations.extend(endings.violations);
             for (what, count) in endings.counts {
                 found.least(what, count, 1);

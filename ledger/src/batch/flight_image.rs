@@ -7,9 +7,9 @@
 
 use crate::batch::attempts::Attempts;
 use crate::batch::bisection::{Trial, TrialNo};
-use crate::batch::disjoint::DisjointAttempts;
+use crate::batch::disjoint_attempts::DisjointAttempts;
 use crate::batch::grant::Grant;
-use crate::batch::returned::{ROWS_PER_RECORD, Returned};
+use crate::batch::returned_rows::{ROWS_PER_RECORD, Returned};
 use crate::batch::run::{InFlight, Run};
 use crate::kernel::codec;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SlotRef};

@@ -12,7 +12,7 @@
 //! versions have it, and its entries stay with the trial, whatever becomes of the row. The command that raises the
 //! version drops it.
 //!
-//! Absent: which pending rows an incident keeps from a slot (`avoided.rs`), what follows if an engine dies again
+//! Absent: which pending rows an incident keeps from a slot (`avoided_rows.rs`), what follows if an engine dies again
 //! (`blame.rs`), and what counts against a slot (`slot_incidents.rs`).
 
 use crate::batch::bisection::TrialNo;

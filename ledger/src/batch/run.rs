@@ -5,12 +5,12 @@
 //! decided in its segment. The first three are the pending ones; trials go first, then returned rows.
 
 use crate::batch::attempts::Attempts;
-use crate::batch::avoided::{Avoided, KeptFrom};
+use crate::batch::avoided_rows::{Avoided, KeptFrom};
 use crate::batch::bisection::{Trial, TrialNo};
 use crate::batch::completion_webhook::WebhookState;
-use crate::batch::disjoint::DisjointAttempts;
-use crate::batch::forget::Sealed;
-use crate::batch::returned::Returned;
+use crate::batch::disjoint_attempts::DisjointAttempts;
+use crate::batch::returned_rows::Returned;
+use crate::batch::run_gc::Sealed;
 use crate::batch::segment::{Outcome, Segment};
 use crate::batch::spec::RunSpec;
 use crate::batch::trouble::Trouble;

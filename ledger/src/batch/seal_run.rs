@@ -1,7 +1,7 @@
-//! Moves an ended run's rows into its manifest. `forget.rs` has the invariants of garbage collection.
+//! Moves an ended run's rows into its manifest. `run_gc.rs` has the invariants of garbage collection.
 
-use crate::batch::forget::Sealed;
 use crate::batch::run::RunState;
+use crate::batch::run_gc::Sealed;
 use crate::kernel::id::RunNo;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;

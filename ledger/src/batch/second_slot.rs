@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* reading changes nothing. Rows of trials are named; other rows are counted by slot, and no row is
 //! visited. The answer is empty unless the run has nothing else to give.
-//! Absent: which trials and rows a slot does not get (`incident.rs`, `avoided.rs`).
+//! Absent: which trials and rows a slot does not get (`incident.rs`, `avoided_rows.rs`).
 
 use crate::batch::incident::EndKind;
 use crate::batch::run::Run;

@@ -19,8 +19,8 @@
 //! cordoned.
 //! Absent: rows that are invalid, stores that refuse, and cordons of operators (`cordon.rs`).
 
+use crate::batch::done_rows::DoneRows;
 use crate::batch::incident::EndKind;
-use crate::batch::known_done::KnownDone;
 use crate::batch::segment::Outcome;
 use crate::fleet::worker::Slot;
 use crate::kernel::counted::counted;
@@ -40,12 +40,12 @@ pub(crate) struct SlotIncident {
     pub(crate) end: EndKind,
     pub(crate) rows: Vec<(RunNo, Rows)>,
     #[serde(skip)]
-    done: KnownDone,
+    done: DoneRows,
 }
 
 impl SlotIncident {
     pub(crate) fn new(end: EndKind, rows: Vec<(RunNo, Rows)>) -> Self {
-        Self { end, rows, done: KnownDone::default() }
+        Self { end, rows, done: DoneRows::default() }
     }
 
     pub(crate) fn has(&self, no: RunNo, row: u64) -> bool {

@@ -4,7 +4,7 @@
 //! first stays, and a later one is refused. Rows that the idle slot cannot take are pending: no row is lost between
 //! the two slots, and none has two holders. A trial's rows stay together: they go back to their trial. A row that
 //! another slot runs too stays with that slot alone. Rows that the idle slot failed last do not move to it while
-//! another slot fits: `avoided.rs`.
+//! another slot fits: `avoided_rows.rs`.
 //!
 //! Absent on purpose: the choice of the two slots. The leader chooses from the queues that workers report to it,
 //! which are not in the log.

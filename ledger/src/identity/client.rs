@@ -3,10 +3,10 @@
 //! *Invariant:* the ledger executes a request of a known session at most once. If the session is unknown or the
 //! answer was forgotten, the reply says that the outcome is unknown (Ongaro's thesis, section 6.3). The bytes of
 //! stores' values in remembered answers are counted exactly and bounded: a single client is refused more, and across
-//! clients one session makes room (`remembered`).
+//! clients one session makes room (`remembered_values`).
 
 use crate::identity::client_image::DirtyClients;
-use crate::identity::remembered::RememberedValues;
+use crate::identity::remembered_values::RememberedValues;
 use crate::kernel::counts::Counts;
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;

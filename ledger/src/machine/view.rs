@@ -2,14 +2,14 @@
 //!
 //! *Invariant:* reading changes nothing, and takes time in proportion to what it returns.
 
-pub use crate::batch::blocked::Blocked;
+pub use crate::batch::blocked_runs::Blocked;
 use crate::batch::completion_webhook::WebhookState;
-use crate::batch::forget::Sealed;
 use crate::batch::grant::Grant;
 pub use crate::batch::incident::{EndKind, Incident, NamedSlot};
 pub use crate::batch::item_view::{ItemPlace, ItemState, ItemView};
 use crate::batch::run::Run;
 pub use crate::batch::run::{Counts, RunState};
+use crate::batch::run_gc::Sealed;
 use crate::batch::spec::{RunSpec, SlotOffer};
 pub use crate::batch::trouble::{DoneTry, FailedTry, Ruling, Strikes, Trouble};
 pub use crate::fleet::pool_view::Pool;

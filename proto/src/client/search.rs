@@ -16,7 +16,7 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::following::Call;
+use super::leader_calls::Call;
 use super::pace::{Pace, WAIT_MAX};
 use super::probe::ProbeAnswer;
 use super::{Client, ClientError, MemberRef};

@@ -1,10 +1,10 @@
 //! The client against fake members whose answers a test sets.
 
+mod failing_members;
 mod fake;
-mod knowing;
-mod leaving;
-mod refusing;
-mod searching;
+mod leader_search;
+mod members_and_sessions;
+mod refused_certificates;
 
 use std::path::Path;
 use std::sync::Arc;

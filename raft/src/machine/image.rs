@@ -1,7 +1,7 @@
 //! Owns: the header of the image, and converting between the image and a ledger.
 //!
 //! Invariant: an image becomes a ledger only if its position, its ledger and its cluster agree.
-//! Absent: when it is written; see `writing`.
+//! Absent: when it is written; see `image_writer`.
 
 use bytes::Bytes;
 use rollout_ledger::Ledger;

@@ -11,8 +11,8 @@ use openraft::async_runtime::WatchReceiver;
 use super::known_members::KnownMembers;
 use crate::cluster::hello;
 use crate::errors::ClusterError;
+use crate::follower_lag::{KEEPS_UP_WITHIN, LACKS_MAX, LOOK_EVERY, Pace};
 use crate::member::MemberRecord;
-use crate::pace::{KEEPS_UP_WITHIN, LACKS_MAX, LOOK_EVERY, Pace};
 use crate::running::Running;
 
 /// A voter's present answer.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: answers come in the order of the requests, because one HTTP/2 stream carries both; a stream that had
 //! any error is never used again.
-//! Absent: heartbeats, see `beat`; the incoming side, see `service`.
+//! Absent: heartbeats, see `heartbeat_stream`; the incoming side, see `service`.
 
 use std::sync::Arc;
 

@@ -26,9 +26,9 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 use super::append::log_stream;
-use super::beat::BeatStream;
 use super::dial::{Dialer, Lane};
 use super::frame;
+use super::heartbeat_stream::BeatStream;
 use super::snapshot::send_snapshot;
 use crate::codec::{
     decode_transfer_reply, decode_vote_response, encode_transfer, encode_vote_request,

@@ -7,7 +7,7 @@ mod events;
 mod failover;
 mod golden_data;
 mod joining;
-mod keeping_up;
+mod lagging_members;
 mod latency;
 mod membership;
 mod trio;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::manifest::{self, Manifest};
 use super::records::ImageReader;
 use crate::error::StorageError;
-use crate::mark::SyncMark;
+use crate::sync_mark::SyncMark;
 use crate::{durable, rocks};
 
 /// Files are being written. Dropping it removes them.

@@ -12,7 +12,7 @@ use rocksdb::{
 
 use super::LogOptions;
 use crate::error::StorageError;
-use crate::mark::SyncMark;
+use crate::sync_mark::SyncMark;
 use crate::{record, rocks};
 
 /// Payload bytes of the newest entries that are checked when a log is opened.

@@ -1,7 +1,7 @@
 //! The conditions under which processes run: the links between them, their wall clocks, and the library they preload.
 
 use super::Fleet;
-use crate::cut::{Connection, Cut, Link};
+use crate::links::{Connection, Cut, Link};
 use crate::preload;
 use anyhow::{Context, Result};
 use rollout_jepsen::delay::{Delay, OneWay};

@@ -3,5 +3,5 @@
 mod objects;
 mod outputs;
 mod records;
-mod refused;
+mod refused_commands;
 mod setup;

@@ -15,9 +15,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
+use super::awaited_keys::Waiting;
 use super::job_store::{JobStore, present};
 use super::unanswered::{ConnectionEnd, Unanswered};
-use super::waiting::Waiting;
 use super::wire::{self, Query, bad};
 
 /// Bytes per read.

@@ -13,12 +13,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rollout_proto::{Client, ClientError, ErrorCode, RpcError, v1};
 
+use super::awaited_keys::Waiting;
 use super::batches::{self, Answered, Batches};
 use super::calls;
 use super::exchanges::{Changes, Gets, WaitForOne, grows};
 use super::sessions::Sessions;
 use super::wait_room::WaitRoom;
-use super::waiting::Waiting;
 
 /// How often the store is touched when it is otherwise unused: well within the day after which the cluster would
 /// forget it.

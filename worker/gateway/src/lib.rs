@@ -5,6 +5,7 @@
 //! operation in flight is repeated under one request ID until the cluster answers it, so it takes effect once.
 //! Absent: state. A restarted gateway continues with what the cluster holds.
 
+mod awaited_keys;
 mod batches;
 mod calls;
 mod connection;
@@ -19,7 +20,6 @@ mod round_address;
 mod sessions;
 mod unanswered;
 mod wait_room;
-mod waiting;
 mod wire;
 
 use std::net::SocketAddr;
@@ -31,13 +31,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+pub use self::awaited_keys::Waiting;
 use self::connection::Connection;
 pub use self::job_store::{JobStore, present};
 pub use self::local_users::LocalUsers;
 pub use self::round_address::round_address;
 pub use self::sessions::{Lent, PAUSE, Sessions, until_answered, was_forgotten};
 pub use self::wait_room::WaitRoom;
-pub use self::waiting::Waiting;
 
 /// The default listen address of a gateway: torchrun's own port.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:29400";

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::held::LeasedRows;
+use crate::leased_rows::LeasedRows;
 use crate::part::{OpenPart, PartId};
 
 /// Bytes and rows of closed parts without an answer; above either, slots start no more rows.

@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 use super::backlog::{BACKLOG_PARTS_PER_SLOT, BACKLOG_ROWS};
 use super::*;
 use crate::engine::Completion;
-use crate::held::Lease;
+use crate::leased_rows::Lease;
 use crate::spool::SlotSpool;
 
 /// The longest wait that a part may have besides its age.

@@ -16,8 +16,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::metadata::{Metadata, MetadataError, MetadataResponse};
-use super::trouble::Trouble;
-use super::{ComputeHint, Notice, as_label, terms};
+use super::metadata_failures::Trouble;
+use super::{ComputeHint, Notice, as_label, notice_terms};
 
 const TOKEN_PATH: &str = "/latest/api/token";
 const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
@@ -69,7 +69,7 @@ impl Aws {
             token: None,
             told: None,
             advised: false,
-            trouble: Trouble::new(terms::AWS.lead / 8),
+            trouble: Trouble::new(notice_terms::AWS.lead / 8),
         })
     }
 
@@ -197,8 +197,8 @@ pub(super) fn interruption(answer: &MetadataResponse) -> Result<Notice, Metadata
     let name: String = action.action.chars().take(ACTION_CHARS_MAX).collect();
     let now = answer.now();
     let within = match OffsetDateTime::parse(&action.time, &Rfc3339) {
-        Ok(end) => terms::AWS.within(end, now),
-        Err(_) => terms::AWS.budget,
+        Ok(end) => notice_terms::AWS.within(end, now),
+        Err(_) => notice_terms::AWS.budget,
     };
     Ok(Notice::Goes { within, what: format!("spot interruption ({name})") })
 }

@@ -15,8 +15,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
 use super::metadata::{Metadata, MetadataError, MetadataResponse};
-use super::trouble::Trouble;
-use super::{ComputeHint, Notice, as_label, terms};
+use super::metadata_failures::Trouble;
+use super::{ComputeHint, Notice, as_label, notice_terms};
 
 const EVENTS_PATH: &str = "/metadata/scheduledevents?api-version=2020-07-01";
 const MACHINE_PATH: &str = "/metadata/instance/compute?api-version=2021-02-01";
@@ -84,7 +84,7 @@ impl Azure {
             machine: None,
             answered: false,
             told: Vec::new(),
-            trouble: Trouble::new(terms::AZURE.lead / 8),
+            trouble: Trouble::new(notice_terms::AZURE.lead / 8),
         })
     }
 
@@ -219,8 +219,8 @@ pub(super) fn read(answer: &MetadataResponse) {
 fn notice(event: &Event, now: OffsetDateTime) -> Notice {
     let kind: String = event.event_type.chars().take(TYPE_CHARS_MAX).collect();
     let terms = match event.event_type.as_str() {
-        "Preempt" => terms::AZURE,
-        "Reboot" | "Redeploy" | "Terminate" => terms::AZURE_MAINTENANCE,
+        "Preempt" => notice_terms::AZURE,
+        "Reboot" | "Redeploy" | "Terminate" => notice_terms::AZURE_MAINTENANCE,
         // `Freeze` pauses the machine for seconds; other types are unknown.
         _ => return Notice::MayGo { what: format!("scheduled event ({kind})") },
     };

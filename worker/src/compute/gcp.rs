@@ -13,8 +13,8 @@ use reqwest::{Method, StatusCode};
 use tokio::time::Instant;
 
 use super::metadata::{Metadata, MetadataError, MetadataResponse};
-use super::trouble::Trouble;
-use super::{ComputeHint, Notice, as_label, terms};
+use super::metadata_failures::Trouble;
+use super::{ComputeHint, Notice, as_label, notice_terms};
 
 const INSTANCE: &str = "/computeMetadata/v1/instance/";
 const FLAVOR: (&str, &str) = ("metadata-flavor", "Google");
@@ -44,7 +44,7 @@ pub(super) struct Gcp {
 
 impl Watched {
     fn new(name: &'static str, known: &'static [&'static str]) -> Self {
-        let trouble = Trouble::new(terms::GCP.lead / 8);
+        let trouble = Trouble::new(notice_terms::GCP.lead / 8);
         Self { name, known, etag: None, value: None, asked: None, trouble }
     }
 
@@ -129,14 +129,14 @@ impl Gcp {
                 value = self.preempted.changed(&self.metadata) => value,
                 value = self.maintenance.changed(&self.metadata) => value,
             };
-            let goes = |terms: terms::Terms, what: &str| Notice::Goes {
+            let goes = |terms: notice_terms::Terms, what: &str| Notice::Goes {
                 within: terms.budget,
                 what: what.to_owned(),
             };
             match value {
-                "TRUE" => return goes(terms::GCP, "preempted"),
+                "TRUE" => return goes(notice_terms::GCP, "preempted"),
                 "TERMINATE_ON_HOST_MAINTENANCE" => {
-                    return goes(terms::GCP_MAINTENANCE, "host maintenance (terminate)");
+                    return goes(notice_terms::GCP_MAINTENANCE, "host maintenance (terminate)");
                 }
                 "MIGRATE_ON_HOST_MAINTENANCE" => {
                     return Notice::MayGo { what: "host maintenance (migrate)".to_owned() };

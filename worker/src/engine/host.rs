@@ -6,11 +6,11 @@
 //! with growing waits if it dies before it has done anything.
 //! Absent: which engine it is; any process that speaks `frame`'s protocol is one.
 
-pub(crate) mod fed;
 pub(crate) mod frame;
-mod life;
 mod process;
+pub(crate) mod process_totals;
 mod stderr;
+mod supervisor;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -24,13 +24,13 @@ use rollout_engine_protocol::Loaded;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::fed::Fed;
-use self::life::Supervisor;
 pub(crate) use self::process::Program;
+use self::process_totals::Fed;
+use self::supervisor::Supervisor;
 use super::evidence::DeathEvidence;
 use super::xid::{Xid, Xids};
 use super::{Completion, Engine, EngineFailure, EngineRow, News, RowEnd, timed_out};
-use crate::held::Lease;
+use crate::leased_rows::Lease;
 
 /// News that may wait for the slot.
 const NEWS: usize = 16;

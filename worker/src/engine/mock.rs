@@ -6,7 +6,7 @@
 //! Absent: tokens. It counts words instead.
 
 mod answers;
-mod deadly;
+mod deadly_prompts;
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -21,7 +21,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rollout_proto::v1::FailureClass;
 
-use self::deadly::Deadly;
+use self::deadly_prompts::Deadly;
 use super::{Completion, Engine, EngineFailure, EngineRow, timed};
 use crate::config::{EngineConfig, Tail};
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::environment::withheld;
 use super::host::{Gpus, HostConfig, KILL_TIMEOUT, Program, crash_file};
-use super::withheld::withheld;
 use super::xid::Xids;
 use crate::config::{EngineConfig, VISIBLE};
 use crate::engine::SlotPlace;

@@ -23,8 +23,8 @@ use tonic::Streaming;
 use super::{Observed, Session};
 use crate::agent_error::AgentError;
 use crate::drain::DrainOrder;
-use crate::held::{NamedRows, first_ranges};
 use crate::lease_table::to_wire;
+use crate::leased_rows::{NamedRows, first_ranges};
 use crate::slot::{SlotCommand, Uplink};
 
 /// Messages that may wait for the network.

@@ -12,7 +12,7 @@ use super::shorten::shortened;
 use super::{Event, Slot};
 use crate::engine::evidence::classify;
 use crate::engine::{Death, News};
-use crate::held::LeasedRows;
+use crate::leased_rows::LeasedRows;
 
 impl Slot {
     /// Waits for the engine's next news.

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use super::Slot;
-use crate::held::LeasedRows;
+use crate::leased_rows::LeasedRows;
 
 impl Slot {
     pub(super) fn begin_drain(&mut self, deadline: Instant) {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an unreachable engine gets no more rows, and those that wait for it go back; the slot polls it until it
 //! answers. The slot reports every change, including a change of loaded models, to the session, which registers it.
-//! Absent: the store's part in it, which the session knows; engines that fail their rows (`failing`).
+//! Absent: the store's part in it, which the session knows; engines that fail their rows (`failing_rows`).
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use rollout_proto::v1;
 
-use crate::held::LeasedRows;
+use crate::leased_rows::LeasedRows;
 use crate::part::PartId;
 
 /// Parts, and failures, of one message; within these bounds it stays far below the wire's limit.
@@ -166,13 +166,15 @@ impl Exchanges {
         let mut rows = nacks.clone();
         yielded.iter().for_each(|(_, given)| rows.extend(given));
         for failure in &failures {
-            let listed = failure.rows.as_ref().and_then(crate::held::listed).unwrap_or_default();
+            let listed =
+                failure.rows.as_ref().and_then(crate::leased_rows::listed).unwrap_or_default();
             for row in listed {
                 rows.insert((failure.run, failure.attempt), row);
             }
         }
         for held in deaths.iter().flat_map(|death| &death.started) {
-            let listed = held.rows.as_ref().and_then(crate::held::listed).unwrap_or_default();
+            let listed =
+                held.rows.as_ref().and_then(crate::leased_rows::listed).unwrap_or_default();
             for row in listed {
                 rows.insert((held.run, held.attempt), row);
             }
@@ -325,7 +327,7 @@ mod tests {
         let failure = v1::FailedAttempt {
             run: 1,
             attempt: 5,
-            rows: Some(crate::held::ranges([9].into_iter())),
+            rows: Some(crate::leased_rows::ranges([9].into_iter())),
             ..Default::default()
         };
         exchanges.failure(failure, &failed);

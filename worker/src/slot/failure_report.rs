@@ -16,7 +16,7 @@ use super::shorten::shortened;
 use super::upload::Uploader;
 use super::{Event, Slot};
 use crate::engine::LAST_WORDS_BYTES_MAX;
-use crate::held::LeasedRows;
+use crate::leased_rows::LeasedRows;
 
 /// How long a report waits for its text.
 const TEXT_TIMEOUT: Duration = Duration::from_secs(3);

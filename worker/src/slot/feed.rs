@@ -5,7 +5,7 @@
 //! The slot asks for what runs, what waits, and what ends before a pull is answered. A step counts as starved only if
 //! the leader had a row for it: an answer with rows that did not have to wait for them accounts for the steps before
 //! it. A step while rows wait here unstarted counts at once.
-//! Absent: asking (`sending`), starting (`rows`).
+//! Absent: asking (`exchange_timing`), starting (`rows`).
 
 use std::time::{Duration, Instant};
 

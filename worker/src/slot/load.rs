@@ -16,8 +16,8 @@ use rollout_storage::Segment;
 
 use crate::backoff::Backoff;
 use crate::engine::{EngineFailure, EngineRow};
-use crate::held::{Lease, listed};
 use crate::lease_table::LeaseTable;
+use crate::leased_rows::{Lease, listed};
 use crate::run::{RunError, RunInfo, Runs};
 use crate::segments::{SegmentCache, SegmentError};
 use crate::stores::Stores;
@@ -187,7 +187,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::held::{NamedRows, ranges};
+    use crate::leased_rows::{NamedRows, ranges};
 
     const LEASE: Lease = (1, 7);
 

@@ -16,7 +16,7 @@ use super::shorten::shortened;
 use super::{Event, Slot, Uploaded};
 use crate::combiner::Appetite;
 use crate::engine::{Completion, EngineFailure, RowEnd};
-use crate::held::{Lease, LeasedRows, NamedRows, ranges};
+use crate::leased_rows::{Lease, LeasedRows, NamedRows, ranges};
 use crate::part::{BODY_BYTES_MAX, Finished, OpenPart, PartId};
 use crate::run::RunInfo;
 

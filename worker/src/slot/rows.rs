@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::load::Loaded;
 use super::{Event, Running, Slot};
 use crate::engine::run_caught;
-use crate::held::{Lease, listed};
+use crate::leased_rows::{Lease, listed};
 use crate::offer;
 use crate::run::RunInfo;
 
@@ -41,7 +41,7 @@ impl Slot {
             self.give_back(lease, new);
             return;
         }
-        grant.rows = Some(crate::held::ranges(new.into_iter()));
+        grant.rows = Some(crate::leased_rows::ranges(new.into_iter()));
         let loader = self.loader.clone();
         if grant.alone {
             self.alone.insert(lease);

@@ -1,6 +1,5 @@
 //! An agent's guarantees, tested with a fake cluster.
 
-mod ends;
 mod engines;
 mod fake;
 mod heartbeats;
@@ -8,4 +7,5 @@ mod leaders;
 mod parts;
 mod rows;
 mod setup;
+mod shutdown;
 mod store_refusals;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::leader::state::alone::{Alone, PATIENCE};
+use crate::leader::state::test_leader::{Alone, PATIENCE};
 use rollout_config::coordinator::Workers;
 use rollout_ledger::Reply;
 use rollout_ledger::view::RunState;

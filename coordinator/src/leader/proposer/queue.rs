@@ -10,7 +10,7 @@
 //!
 //! Deliberately absent: the reserved lane, which has no queue.
 
-use super::company::Company;
+use super::returning_callers::ReturningCallers;
 use super::{ProposeResult, QUEUE_MAX};
 use crate::leader::caller;
 use crate::leader::command_size::Weight;
@@ -56,18 +56,18 @@ pub(super) struct Queue {
     room: Arc<Semaphore>,
     /// Bytes that requests hold, by caller.
     shares: FairRoom,
-    company: Arc<Company>,
+    returning: Arc<ReturningCallers>,
 }
 
 impl Queue {
-    pub(super) fn new(company: Arc<Company>) -> (Self, mpsc::Receiver<Bundle>) {
-        Self::of(BYTES_MAX, company)
+    pub(super) fn new(returning: Arc<ReturningCallers>) -> (Self, mpsc::Receiver<Bundle>) {
+        Self::of(BYTES_MAX, returning)
     }
 
-    fn of(bytes_max: usize, company: Arc<Company>) -> (Self, mpsc::Receiver<Bundle>) {
+    fn of(bytes_max: usize, returning: Arc<ReturningCallers>) -> (Self, mpsc::Receiver<Bundle>) {
         let (bundles, queued) = mpsc::channel(QUEUE_MAX);
         let room = Arc::new(Semaphore::new(bytes_max));
-        (Self { bundles, bytes_max, room, shares: FairRoom::new(bytes_max), company }, queued)
+        (Self { bundles, bytes_max, room, shares: FairRoom::new(bytes_max), returning }, queued)
     }
 
     /// Waits for a place in the queue, and then for the answer.
@@ -76,7 +76,7 @@ impl Queue {
         let weight = Weight::of(&ops).in_scope(&scope);
         let room = self.room_for(&ops, weight.bytes).await?;
         let (answer, replies) = oneshot::channel();
-        self.company.queued();
+        self.returning.queued();
         let sent = self.bundles.send(Bundle { ops, scope, weight, answer, room }).await;
         if sent.is_err() {
             return Err(ProposeError::Stopped);

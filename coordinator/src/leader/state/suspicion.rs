@@ -124,7 +124,7 @@ fn by_attempts(ops: impl IntoIterator<Item = (Op, usize)>) -> Vec<Vec<Op>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leader::state::alone::{Alone, PATIENCE};
+    use crate::leader::state::test_leader::{Alone, PATIENCE};
     use rollout_config::coordinator::Workers;
     use rollout_ledger::id::{SegmentNo, SlotNo, SlotRef};
     use rollout_ledger::{BlobRef, EngineSpec, Reply, RunSpec, SegmentDecl};

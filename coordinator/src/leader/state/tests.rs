@@ -1,6 +1,6 @@
 use super::*;
 use crate::leader::parked::Pull;
-use crate::leader::state::alone::{Alone, PATIENCE};
+use crate::leader::state::test_leader::{Alone, PATIENCE};
 use rollout_ledger::id::{Attempt, SegmentNo};
 use rollout_ledger::{BlobRef, EngineSpec, Rows, RunSpec, SegmentDecl, limits, op};
 

@@ -12,8 +12,8 @@
 //! the lines of its last second may be lost; the changes that they report are in the ledger.
 
 use super::refusals::Refusals;
-use super::strangers::Strangers;
-use super::{chain, room};
+use super::unauthenticated::Strangers;
+use super::{chain, line_room};
 use crate::config::Audit;
 use crate::leader::fair_room::FairRoom;
 use metrics::counter;
@@ -50,8 +50,8 @@ impl AuditLog {
             file,
             strangers: Strangers::default(),
             refusals: Refusals::default(),
-            room: room::of_all_lines(),
-            admin_room: room::of_admins(),
+            room: line_room::of_all_lines(),
+            admin_room: line_room::of_admins(),
         })
     }
 

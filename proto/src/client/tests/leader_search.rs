@@ -2,7 +2,7 @@
 
 use tokio::net::{TcpListener, TcpStream};
 
-use super::leaving::{LEFT_LIMIT, settled};
+use super::failing_members::{LEFT_LIMIT, settled};
 use super::*;
 
 /// The longest wait of one of thousands of clients.

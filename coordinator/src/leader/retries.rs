@@ -13,13 +13,13 @@ struct Failed {
 }
 
 /// Which `K` failed, and when each is due again.
-pub(crate) struct Tries<K> {
+pub(crate) struct Retries<K> {
     first: Duration,
     max: Duration,
     failed: BTreeMap<K, Failed>,
 }
 
-impl<K: Copy + Ord> Tries<K> {
+impl<K: Copy + Ord> Retries<K> {
     /// Pauses for `first` after one failure and twice as long after each more, at most `max`.
     pub(crate) fn new(first: Duration, max: Duration) -> Self {
         Self { first, max, failed: BTreeMap::new() }
@@ -60,21 +60,21 @@ mod tests {
 
     #[test]
     fn pauses_grow_up_to_a_bound_and_a_pausing_key_is_not_ready() {
-        let mut tries = Tries::new(Duration::from_secs(1), Duration::from_secs(300));
-        let pauses: Vec<u64> = (0..60).map(|_| tries.failed(1).1.as_secs()).collect();
+        let mut retries = Retries::new(Duration::from_secs(1), Duration::from_secs(300));
+        let pauses: Vec<u64> = (0..60).map(|_| retries.failed(1).1.as_secs()).collect();
         assert_eq!(
             (&pauses[..3], &pauses[8..10], pauses[59]),
             (&[1, 2, 4][..], &[256, 300][..], 300)
         );
-        assert_eq!(tries.ready(vec![1, 2, 3], 9), [2, 3]);
-        tries.keep(&[2]);
-        assert_eq!(tries.ready(vec![1, 2, 3], 2), [1, 2]);
+        assert_eq!(retries.ready(vec![1, 2, 3], 9), [2, 3]);
+        retries.keep(&[2]);
+        assert_eq!(retries.ready(vec![1, 2, 3], 2), [1, 2]);
     }
 
     #[test]
     fn a_failed_key_goes_after_keys_that_were_not_tried() {
-        let mut tries = Tries::new(Duration::ZERO, Duration::ZERO);
-        tries.failed(1);
-        assert_eq!(tries.ready(vec![1, 2, 3], 2), [2, 3]);
+        let mut retries = Retries::new(Duration::ZERO, Duration::ZERO);
+        retries.failed(1);
+        assert_eq!(retries.ready(vec![1, 2, 3], 2), [2, 3]);
     }
 }

@@ -17,13 +17,13 @@ const VAIN_MAX: u32 = 64;
 
 /// Counts queued bundles, and those that are expected.
 #[derive(Debug, Default)]
-pub(super) struct Company {
+pub(super) struct ReturningCallers {
     queued: AtomicU64,
     /// The count of queued bundles once most answered callers are back.
     goal: AtomicU64,
 }
 
-impl Company {
+impl ReturningCallers {
     /// Counts a bundle that is about to be queued.
     pub(super) fn queued(&self) {
         self.queued.fetch_add(1, Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl Company {
     }
 
     /// Whether the expected callers have queued bundles again.
-    pub(super) fn is_here(&self) -> bool {
+    pub(super) fn are_back(&self) -> bool {
         self.queued.load(Ordering::Relaxed) >= self.goal.load(Ordering::Relaxed)
     }
 }
@@ -73,18 +73,18 @@ mod tests {
 
     #[test]
     fn a_command_waits_for_most_of_the_answered_callers() {
-        let company = Company::default();
-        assert!(company.is_here(), "no caller was answered yet");
-        (0..8).for_each(|_| company.queued());
-        company.answered(8);
-        (0..5).for_each(|_| company.queued());
-        assert!(!company.is_here());
-        company.queued();
-        assert!(company.is_here(), "six of eight");
-        company.answered(1);
-        assert!(!company.is_here(), "one that is alone is back with its next bundle");
-        company.queued();
-        assert!(company.is_here());
+        let returning = ReturningCallers::default();
+        assert!(returning.are_back(), "no caller was answered yet");
+        (0..8).for_each(|_| returning.queued());
+        returning.answered(8);
+        (0..5).for_each(|_| returning.queued());
+        assert!(!returning.are_back());
+        returning.queued();
+        assert!(returning.are_back(), "six of eight");
+        returning.answered(1);
+        assert!(!returning.are_back(), "one that is alone is back with its next bundle");
+        returning.queued();
+        assert!(returning.are_back());
     }
 
     #[test]

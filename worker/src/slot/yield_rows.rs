@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use rollout_proto::v1;
 
 use super::Slot;
-use crate::held::{Lease, LeasedRows};
+use crate::leased_rows::{Lease, LeasedRows};
 
 impl Slot {
     /// Gives up the rows that would start last. Rows for which the engine has a place are not offered, because they

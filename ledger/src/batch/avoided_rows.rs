@@ -10,7 +10,7 @@
 //! (`incident.rs`).
 
 use crate::batch::incident::{Incident, NamedSlot};
-use crate::batch::returned::Returned;
+use crate::batch::returned_rows::Returned;
 use crate::batch::run::Run;
 use crate::fleet::worker::{Worker, WorkerState};
 use crate::kernel::id::{RunNo, SlotNo, SlotRef};

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* this is a cache and not part of the state: it is never written, digested or compared, and a member
 //! that loads an image starts without it. A row that is done stays done until its run drops all of its rows
-//! (`forget.rs`), so the answer does not depend on how much is remembered.
+//! (`run_gc.rs`), so the answer does not depend on how much is remembered.
 //! Absent: when a slot is judged (`slot_incidents.rs`).
 
 use crate::batch::runs::Runs;
@@ -12,22 +12,22 @@ use crate::kernel::visits::count_visit;
 
 /// The first row of an incident that is not known to be done.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KnownDone {
+pub(crate) struct DoneRows {
     /// The runs before it, in the order of the incident.
     runs: usize,
     row: u64,
 }
 
 /// Members that remember different amounts have equal states.
-impl PartialEq for KnownDone {
+impl PartialEq for DoneRows {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for KnownDone {}
+impl Eq for DoneRows {}
 
-impl KnownDone {
+impl DoneRows {
     /// Reads outcomes up to the first row that is not done.
     pub(crate) fn advance(&mut self, incident: &[(RunNo, Rows)], runs: &Runs) {
         while let Some((no, rows)) = incident.get(self.runs) {
