@@ -34,7 +34,7 @@ pub enum ModelName {
 /// How verdicts are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
-    /// FILE VERDICT
+    /// One line per file, `FILE VERDICT`, for people
     Text,
     /// One JSON object per line
     Json,
@@ -61,8 +61,8 @@ pub struct Args {
     /// Show which answer of a violation no order explains
     #[arg(long)]
     explain: bool,
-    /// Output format
-    #[arg(short, long, value_enum, default_value = "text")]
+    /// Format of the printed verdicts
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
     /// History files
     #[arg(required = true, value_name = "FILE")]
