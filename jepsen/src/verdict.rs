@@ -19,6 +19,7 @@ mod rules;
 mod silences;
 mod submissions;
 mod tickets;
+mod values;
 
 pub(crate) use coverage::bands;
 pub use coverage::{Coverage, Minimum};

@@ -6,6 +6,7 @@
 //! participant comes again as another process while the generation waits: that voids it.
 
 use super::silences::Signs;
+use super::values::text;
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use crate::workload::barrier::TIMEOUT_MS;
@@ -44,13 +45,6 @@ struct Generation<'a> {
     waits: Vec<u64>,
     /// Its end: the answer, the participant, and when it asked and was answered.
     ends: Vec<(&'a Value, &'a str, u64, u64)>,
-}
-
-fn text(value: Option<&Value>) -> &str {
-    match value {
-        Some(Value::Text(text)) => text,
-        _ => "?",
-    }
 }
 
 fn names(value: Option<&Value>) -> Vec<&str> {

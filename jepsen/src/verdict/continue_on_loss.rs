@@ -5,6 +5,7 @@
 //! and nothing counts as read that it did not report. The job has one lineage.
 
 use super::silences::Signs;
+use super::values::{int, list, text};
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use crate::workload::shards::{CONTINUE_ON_LOSS_PREFIX, SHARDS, shard_len};
@@ -49,27 +50,6 @@ struct Story<'a> {
     over: Vec<(u64, i64, &'a str)>,
     found: Vec<String>,
     given_on: usize,
-}
-
-fn list(value: &Value) -> &[Value] {
-    match value {
-        Value::List(values) => values,
-        _ => &[],
-    }
-}
-
-fn int(value: Option<&Value>) -> i64 {
-    match value {
-        Some(Value::Int(number)) => *number,
-        _ => -1,
-    }
-}
-
-fn text(value: Option<&Value>) -> &str {
-    match value {
-        Some(Value::Text(text)) => text,
-        _ => "?",
-    }
 }
 
 fn whole(shard: &str) -> i64 {

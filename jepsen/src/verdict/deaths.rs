@@ -112,29 +112,30 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
+    /// A status that follower `c2` reports at this time.
+    fn status_of_c2(at_s: u64) -> Event {
+        let status = EventKind::Status {
+            member: "c2".to_owned(),
+            life: 1,
+            role: "follower".to_owned(),
+            term: 1,
+            epoch: 1,
+            applied: 1,
+            installed: 0,
+        };
+        Event { time_ns: at_s * S, what: status }
+    }
+
     /// The alarms for a fault from 20 s to 25 s, and a member that was last heard and found dead at these times.
     fn alarms(kind: &str, on: &str, heard_s: u64, died_s: u64, panicked: bool) -> usize {
         let event = |at_s: u64, what| Event { time_ns: at_s * S, what };
-        let status = |at_s: u64| {
-            let (member, role) = ("c2".to_owned(), "follower".to_owned());
-            let status = EventKind::Status {
-                member,
-                life: 1,
-                role,
-                term: 1,
-                epoch: 1,
-                applied: 1,
-                installed: 0,
-            };
-            event(at_s, status)
-        };
-        let (member, status_said) = ("c2".to_owned(), "exit status: 1".to_owned());
+        let (member, status) = ("c2".to_owned(), "exit status: 1".to_owned());
         let mut events = vec![
-            status(heard_s),
+            status_of_c2(heard_s),
             event(20, EventKind::Fault { id: 4, kind: kind.into(), on: on.into(), proven: false }),
             event(25, EventKind::Healed { id: 4 }),
-            event(died_s, EventKind::Died { member, status: status_said, panicked }),
-            status(died_s + 1),
+            event(died_s, EventKind::Died { member, status, panicked }),
+            status_of_c2(died_s + 1),
             event(9, EventKind::Died { member: "w1".into(), status: "x".into(), panicked: false }),
         ];
         // The order of the records must not matter.
@@ -146,23 +147,10 @@ mod tests {
 
     #[test]
     fn what_this_machine_does_to_a_member_is_a_doubt_and_no_alarm() {
-        let heard = |at_s: u64| {
-            let (member, role) = ("c2".to_owned(), "follower".to_owned());
-            let what = EventKind::Status {
-                member,
-                life: 1,
-                role,
-                term: 1,
-                epoch: 1,
-                applied: 1,
-                installed: 0,
-            };
-            Event { time_ns: at_s * S, what }
-        };
         let died = |status: &str| {
             let what =
                 EventKind::Died { member: "c2".into(), status: status.into(), panicked: false };
-            let events = [heard(3), Event { time_ns: 5 * S, what }];
+            let events = [status_of_c2(3), Event { time_ns: 5 * S, what }];
             (broken(&events).len(), of_the_machine(&events).len())
         };
         assert_eq!(died("exit status: 1"), (1, 0));

@@ -4,6 +4,7 @@
 //! *Invariant:* an operation without an answer may or may not have happened; nothing else is certain. In this
 //! workload every loss of work ends the lineage, so within one lineage only its holder's word ends a claim.
 
+use super::values::{int, list, text};
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use crate::workload::shards::{SHARDS, shard_len};
@@ -74,27 +75,6 @@ struct Story<'a> {
     /// Epochs reported as finished: the time, the lineage, and the trainer.
     over: Vec<(u64, i64, i64, &'a str)>,
     found: Vec<String>,
-}
-
-fn list(value: &Value) -> &[Value] {
-    match value {
-        Value::List(values) => values,
-        _ => &[],
-    }
-}
-
-fn int(value: Option<&Value>) -> i64 {
-    match value {
-        Some(Value::Int(number)) => *number,
-        _ => -1,
-    }
-}
-
-fn text(value: Option<&Value>) -> &str {
-    match value {
-        Some(Value::Text(text)) => text,
-        _ => "?",
-    }
 }
 
 fn shard_of(key: &str) -> Shard {

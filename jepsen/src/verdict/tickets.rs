@@ -5,6 +5,7 @@
 //! nothing else is certain.
 
 use super::silences::Signs;
+use super::values::{list, text};
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,20 +37,6 @@ struct Story<'a> {
     gone: Vec<(Ticket<'a>, &'a str, u64, u64)>,
     /// Tickets reported as valid, and when that was asked.
     good: Vec<(Ticket<'a>, u64)>,
-}
-
-fn list(value: &Value) -> &[Value] {
-    match value {
-        Value::List(values) => values,
-        _ => &[],
-    }
-}
-
-fn text(value: Option<&Value>) -> &str {
-    match value {
-        Some(Value::Text(text)) => text,
-        _ => "?",
-    }
 }
 
 /// The violations, in words.

@@ -36,11 +36,12 @@ fn plan(there: &v1::ListSettingsResponse, args: &SetArgs) -> Result<Plan, Failur
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::rolloutctl::exit;
 
-    fn there(version: u32) -> v1::ListSettingsResponse {
+    /// The settings of a cluster of this version, which has only one.
+    pub(in crate::rolloutctl::dry_run) fn one_setting(version: u32) -> v1::ListSettingsResponse {
         let setting = v1::Setting {
             name: "cordon-after".into(),
             value: 3,
@@ -59,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_plan_says_what_the_setting_is_and_refuses_what_the_cluster_would() {
-        let fine = plan(&there(3), &set("cordon-after", 5)).unwrap();
+        let fine = plan(&one_setting(3), &set("cordon-after", 5)).unwrap();
         assert_eq!(fine, Plan::new("set cordon-after to 5", "it is 3 (default 3)"));
         for (version, name, value, code) in [
             (3, "cordon-after", 0, 1),
@@ -67,7 +68,7 @@ mod tests {
             (3, "cordon-before", 5, 1),
             (2, "cordon-after", 5, 5),
         ] {
-            let refused = plan(&there(version), &set(name, value)).unwrap_err();
+            let refused = plan(&one_setting(version), &set(name, value)).unwrap_err();
             assert_eq!(exit::code(&refused.into()), code, "{name} {value} in version {version}");
         }
     }

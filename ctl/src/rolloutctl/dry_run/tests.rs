@@ -66,17 +66,8 @@ impl Cluster for Leader {
         &self,
         _: Request<v1::ListSettingsRequest>,
     ) -> Result<Response<v1::ListSettingsResponse>, Status> {
-        let setting = v1::Setting {
-            name: "cordon-after".into(),
-            value: 3,
-            default_value: 3,
-            min: 1,
-            max: 20,
-            meaning: String::new(),
-            needs_version: 3,
-        };
-        let (header, settings) = (header(), vec![setting]);
-        Ok(Response::new(v1::ListSettingsResponse { header, settings, version: 3 }))
+        let settings = super::settings::tests::one_setting(3);
+        Ok(Response::new(v1::ListSettingsResponse { header: header(), ..settings }))
     }
 }
 
