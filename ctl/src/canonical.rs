@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_reader_agrees_on_is_refused() {
+    fn ambiguous_json_is_refused() {
         assert!(matches!(canonical_text(r#""\ud800""#), Err(CanonicalError::Syntax(_))));
         for twice in [r#"{"a":1,"\u0061":2}"#, r#"{"b":[{"a":1,"b":3,"\u0061":2}]}"#] {
             let found = canonical_text(twice);

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_by_name_counts_for_every_bug() {
+    fn workloads_and_nemeses_selected_by_name_apply_to_every_bug() {
         for bug in ["stale-read", "lease-forgotten-on-restart", CLEAN] {
             let steal = args(&[WorkloadName::Steal], &[Family::All]);
             assert_eq!(labels(&steal, bug), ["steal"]);

@@ -53,7 +53,7 @@ fn whole() -> RpcError {
 }
 
 #[test]
-fn what_each_error_means_to_programs_is_locked() {
+fn the_meaning_of_each_error_for_programs_is_locked() {
     let line = |code: &ErrorCode| {
         format!(
             "{}: grpc {}, retryable {}, outcome {}, exit {}, {:?}, details {}",

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_looked_at_when_the_watch_begins() {
+    fn the_watch_measures_the_disk_when_it_begins() {
         let dir = tempfile::tempdir().expect("a directory");
         let full = DiskSpace::watch(dir.path(), u64::MAX, u64::MAX - 1).expect("watched");
         assert_eq!(full.room(), DiskRoom::Full);

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn of_committed_entries_only_the_newest_few_are_kept() {
+    fn only_the_newest_committed_entries_are_kept() {
         let mut cache = EntryCache::new(CacheBounds { all: 4000, settled: 800 });
         (1..=15).for_each(|index| cache.push(entry(index, 100)));
         assert_eq!(

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_while_nothing_is_applied() {
+    fn the_remembered_entries_are_bounded_while_nothing_is_applied() {
         check((0..300).map(|second| (second, 10 + second, 9, second)));
     }
 }

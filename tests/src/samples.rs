@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_or_in_twice_or_foreign_is_found() {
+    fn missing_repeated_and_foreign_samples_are_found() {
         let mut ids: Vec<u64> = (0..2).flat_map(|e| (0..3).map(move |n| sample_id(e, n))).collect();
         assert_eq!(not_once(&ids, 2, 3), None);
         ids.swap_remove(4);

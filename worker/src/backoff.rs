@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_the_waits_are_spread_over_the_whole_step() {
+    fn waits_of_many_are_spread_over_the_whole_step() {
         let mut backoff = Backoff::of_many(Duration::from_millis(10), Duration::from_millis(80));
         for step_ms in [10, 20, 40, 80, 80] {
             let (step, (shortest, longest)) = (Duration::from_millis(step_ms), drawn(&backoff));

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_with_a_certificate_is_kept_as_earlier_builds_kept_it() {
+    fn the_metadata_of_a_certificate_is_stored_as_earlier_builds_stored_it() {
         let dir = tempfile::tempdir().unwrap();
         let holder = holder(dir.path(), "");
         let labels = BTreeMap::from([

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_opens_it_only_once_the_slot_has_heard_what_was_lost() {
+    fn a_registration_opens_the_fence_only_once_the_slot_knows_its_lost_rows() {
         let (keeper, mut fence) = fence();
         keeper.answered(Instant::now(), Duration::from_secs(60));
         assert!(fence.open());

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_fits_can_be_encoded() {
+    fn every_part_that_fits_can_be_encoded() {
         let mut part = OpenPart::new(PartId { run: 3, number: 0 });
         let mut big = finished(1, 0);
         big.body = Bytes::from(vec![b'x'; BODY_BYTES_MAX]);

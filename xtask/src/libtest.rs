@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_run_is_kept() {
+    fn lines_about_tests_that_were_not_run_are_kept() {
         let output =
             read("NOT RUN: a: no root\ntest b ... NOT RUN: b: no disk\nit says NOT RUN: c\n");
         assert_eq!(output.not_run, ["a: no root", "b: no disk"]);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stage_did_not_run_is_kept_once() {
+    fn a_check_that_a_stage_did_not_run_is_listed_once() {
         let report = step(
             "sh",
             &[

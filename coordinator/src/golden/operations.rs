@@ -138,7 +138,7 @@ fn shown(op: &Op, text: &mut String) {
 }
 
 #[test]
-fn what_members_know_of_each_kind_of_operation_is_kept() {
+fn the_record_of_each_operation_kind_is_kept() {
     let (mut text, mut seen) = (String::new(), BTreeSet::new());
     for (of, command) in commands() {
         let since = since(|version| check_body_version(&command.body, version).is_ok());

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 #[test]
-fn what_clients_are_told_of_each_refusal_is_kept() {
+fn the_error_for_each_refusal_is_kept() {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../ledger/tests/testdata/golden/replies.txt");
     let replies = std::fs::read_to_string(&path).unwrap_or_else(|e| {

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_an_earlier_build_see_what_they_compare() {
+    fn members_of_an_earlier_build_see_the_holder_that_they_compare() {
         let ann = identity("ann", &["a"]);
         assert_eq!(holder_of(&ann, NAMED_FROM - 1), "client/ann");
     }

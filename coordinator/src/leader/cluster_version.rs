@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_what_all_support_and_never_a_lower_one() {
+    fn the_version_is_the_highest_that_all_support_and_is_never_lowered() {
         let all = members(&[(1, 3), (1, 2), (2, 4)]);
         assert_eq!(target(&all, 0, 1).expect("the highest of all"), 2);
         assert_eq!(target(&all, 2, 2).expect("as it is"), 2);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_runs_is_known_from_its_first_heartbeat_on() {
+    fn a_worker_reports_its_started_rows_with_its_first_heartbeat() {
         let (liveness, session) = (Liveness::new(LedgerMs(10)), SessionId(7));
         assert_eq!(liveness.silence(session, LedgerMs(35)), Duration::from_millis(25));
         liveness.record_message(session, LedgerMs(40));

@@ -170,7 +170,7 @@ mod tests {
     use metrics_exporter_prometheus::PrometheusBuilder;
 
     #[test]
-    fn what_one_event_is_worth_an_alert_of_is_counted_before_it_happens() {
+    fn counters_that_alert_on_one_event_start_at_zero() {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, begin_counting);
         let page = recorder.handle().render();

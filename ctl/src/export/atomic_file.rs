@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_several_first_writers_one_wins_and_nothing_else_is_left() {
+    fn one_of_several_first_writers_wins_and_leaves_only_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("a/b");
         for (text, replace, written, kept) in [

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_wanted_is_given() {
+    fn only_rows_that_the_filter_selects_are_returned() {
         let mut only_failed = listed(&[1, 0, 0, 2], &[102]);
         assert!(segment(4).keep_new(&mut only_failed, OutcomeFilter::Failed, 1));
         assert_eq!(left(&only_failed), (vec![], vec![102]));

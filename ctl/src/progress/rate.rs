@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_forgets_what_was_before_its_window() {
+    fn a_rate_forgets_progress_before_its_window() {
         let start = Instant::now();
         let mut rate = Rate::default();
         assert_eq!(rate.per_second(), 0.0);

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_what_was_decided_between_two_looks() {
+    fn a_rate_counts_the_rows_decided_between_two_readings() {
         let (mut rates, start) = (Rates::default(), Instant::now());
         let mut run = sample();
         assert!(rates.observe(start, std::slice::from_ref(&run)).is_empty());

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_anything_is_not_repeated() {
+    fn watch_repeats_only_commands_that_change_nothing() {
         let repeats = |args: &str| {
             let args = std::iter::once("rolloutctl").chain(args.split(' '));
             Cli::try_parse_from(args).unwrap().command.accepts().watch

@@ -10,7 +10,7 @@ fn of_row(run: &str, row: &str) -> Result<String, String> {
 }
 
 #[test]
-fn only_what_was_set_is_in_the_canonical_json() {
+fn the_canonical_json_has_only_parameters_that_were_set() {
     assert_eq!(parse("").canonical_json().unwrap(), "{}");
     let text = "top_k = 5\nstop = \"\\n\"\ntemperature = 1\nignore_eos = false";
     let expected = r#"{"ignore_eos":false,"stop":["\n"],"temperature":1.0,"top_k":5}"#;
@@ -39,7 +39,7 @@ fn a_rows_parameters_go_over_the_runs_key_by_key() {
 }
 
 #[test]
-fn what_an_engine_will_refuse_of_a_row_is_known_and_goes_to_it_as_it_was_written() {
+fn a_parameter_that_an_engine_will_refuse_is_reported_and_passed_on_unchanged() {
     for (row, what, merged) in [
         (
             // Also beside an unknown one.
@@ -98,7 +98,7 @@ fn a_valid_row_has_no_error_and_an_unknown_parameter_only_a_warning() {
 }
 
 #[test]
-fn a_rows_parameters_are_an_object_of_what_is_set() {
+fn row_parameters_must_be_an_object_without_nulls() {
     for (row, what) in
         [(r#"{"seed": null}"#, "seed is null; leave it out"), ("[1]", "an object"), ("7", "object")]
     {

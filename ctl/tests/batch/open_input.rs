@@ -114,7 +114,7 @@ fn an_open_run_continues_with_its_deadline_whatever_the_batch_file_says() {
 }
 
 #[test]
-fn of_rows_that_are_no_good_none_is_appended() {
+fn an_append_with_an_invalid_row_appends_none() {
     let cluster = TestCluster::start();
     let job = Job::new(&cluster, "job", "{\"id\":\"x\",\"prompt\":\"a\"}\n");
     assert_eq!(job.batch(&["--name", "r", "--keep-open", "--detach"]).code, 0);

@@ -142,7 +142,7 @@ fn files_of_other_owners_are_neither_replaced_nor_treated_as_output() {
 }
 
 #[test]
-fn of_two_batch_files_that_begin_at_once_in_a_fresh_directory_one_wins() {
+fn one_of_two_batch_files_wins_a_fresh_directory() {
     let cluster = TestCluster::start();
     cluster.state.lock().conduct.together = 2;
     let job = two(&cluster, "job");

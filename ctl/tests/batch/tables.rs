@@ -41,7 +41,7 @@ fn reading<'a>(cluster: &'a TestCluster, glob: &str, columns: &str) -> Job<'a> {
 }
 
 #[test]
-fn what_is_written_as_tables_is_proven_and_is_an_input_again() {
+fn an_output_in_tables_is_verified_and_can_be_read_as_input() {
     let cluster = TestCluster::start();
     let first = written(&cluster, 70_000);
     let verified = first.run(&["verify", "first", "--output", "out"]);

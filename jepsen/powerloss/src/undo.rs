@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_pending_when_a_life_was_killed_goes_with_the_power_of_the_next() {
+    fn a_power_loss_also_drops_unsynced_writes_of_an_earlier_process() {
         let dir = std::env::temp_dir().join(format!("rollout-powerloss-{}", std::process::id()));
         let (root, journal_path) = (dir.join("root"), dir.join("journal"));
         fs::create_dir_all(&root).unwrap();

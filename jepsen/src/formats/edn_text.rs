@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_order_is_equal_in_any_and_a_set_is_no_vector() {
+    fn sets_and_maps_are_equal_in_any_order_and_a_set_is_no_vector() {
         let read = |text: &str| value(text).unwrap();
         for (one, other) in [
             ("#{1 2}", "#{2 1}"),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_form_is_an_error() {
+    fn text_that_is_no_form_is_an_error() {
         for (text, why) in [
             ("", "missing"),
             ("[0 4", "missing at the end"),

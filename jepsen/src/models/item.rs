@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_leases_the_first_to_finish_decides_and_the_other_is_over() {
+    fn the_first_of_two_leases_to_finish_decides_and_ends_the_other() {
         let part: Arc<str> = "p".into();
         let both = [ItemOp::Lease(4), ItemOp::Lease(6)];
         let with = |more: &[ItemOp]| run(&[&both, more].concat());

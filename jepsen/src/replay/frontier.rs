@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_once_does_not_happen_twice() {
+    fn an_operation_takes_effect_at_most_once() {
         let add = [CellOp::Add(5, None)];
         let mut frontier = Frontier::of(Value::text("1"));
         assert!(frontier.close(&Cell, &unknown(&add), 10));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn more_states_than_are_allowed_are_told() {
+    fn more_states_than_allowed_are_reported() {
         let adds: Vec<CellOp> = (0..12).map(|bit| CellOp::Add(1 << bit, None)).collect();
         assert!(!Frontier::of(Value::Nil).close(&Cell, &unknown(&adds), 1000));
     }

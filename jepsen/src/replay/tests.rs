@@ -91,7 +91,7 @@ fn start() -> Forged {
 }
 
 #[test]
-fn what_the_log_explains_is_right() {
+fn a_history_that_the_log_explains_is_accepted() {
     start().complete(6, 50, "p", true).read(6, Value::text("p")).is_right();
     start().claim(7, 70).complete(8, 50, "p", false).complete(9, 70, "q", true).is_right();
     start().read(5, Value::Nil).read(5, Value::Nil).is_right();
@@ -134,7 +134,7 @@ fn a_late_result_of_a_victim_is_seen_though_the_steal_is_one_operation() {
 }
 
 #[test]
-fn of_two_leases_a_second_completion_is_seen() {
+fn a_second_completion_by_another_lease_is_found() {
     let lease = |forged: Forged, index| {
         forged.add("lease", Value::Nil, Some((Value::Int(70), index, false)))
     };
@@ -151,7 +151,7 @@ fn an_attempt_that_does_not_rise_is_seen() {
 }
 
 #[test]
-fn what_is_answered_out_of_the_order_of_time_is_seen() {
+fn an_answer_that_contradicts_the_order_of_time_is_found() {
     start().complete(4, 50, "p", false).is_wrong("when it was called, 5.0 was answered");
     // Two writes of one row at one position.
     let found = start().complete(5, 50, "p", true).violations();
@@ -202,7 +202,7 @@ fn an_epoch_that_falls_along_the_log_is_seen() {
 }
 
 #[test]
-fn what_was_sent_twice_took_effect_at_its_answer_or_before_but_not_before_its_call() {
+fn a_request_that_was_sent_twice_took_effect_between_its_call_and_its_answer() {
     let part = Value::List(vec![Value::Int(50), Value::text("p")]);
     let twice = |called_early: bool| {
         let mut forged = start().add("complete", part.clone(), Some((Value::Bool(true), 9, true)));
@@ -226,7 +226,7 @@ fn what_was_sent_twice_took_effect_at_its_answer_or_before_but_not_before_its_ca
 }
 
 #[test]
-fn what_has_no_answer_may_have_happened_or_not() {
+fn an_operation_without_an_answer_may_have_happened_or_not() {
     let part = Value::List(vec![Value::Int(50), Value::text("p")]);
     let unknown = || start().add("complete", part.clone(), None);
     unknown().read(9, Value::text("p")).is_right();

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_machine_does_to_a_member_is_a_doubt_and_no_alarm() {
+    fn a_death_that_the_machine_caused_is_a_doubt_and_no_alarm() {
         let died = |status: &str| {
             let what =
                 EventKind::Died { member: "c2".into(), status: status.into(), panicked: false };

@@ -98,7 +98,7 @@ fn each_rule_is_broken_by_its_evidence() {
 }
 
 #[test]
-fn what_was_asked_for_and_did_not_happen_keeps_a_run_from_passing() {
+fn a_requested_fault_that_did_not_happen_keeps_a_run_from_passing() {
     let plan = |nemesis: &[&str]| {
         let nemesis = nemesis.iter().map(|&name| name.to_owned()).collect();
         seen(EventKind::Plan { workload: "item".into(), nemesis, seed: 1, secs: 60 })

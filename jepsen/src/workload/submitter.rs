@@ -375,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_answered_of_a_run_and_is_no_longer_so_is_told() {
+    fn a_run_that_no_longer_matches_an_earlier_answer_is_reported() {
         let run = |whole| Run {
             name: "s1-1".to_owned(),
             folder: String::new(),

@@ -54,7 +54,7 @@ fn recorded_histories_are_judged_as_known() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_with_its_line_and_no_verdict() {
+fn an_unreadable_history_is_an_error_with_its_line_and_no_verdict() {
     let dir = TempDir::new().unwrap();
     for (format, model, history, why) in UNREADABLE {
         let path = file(&dir, "h", history);
@@ -152,7 +152,7 @@ fn an_explanation_names_the_first_answer_that_no_order_explains() {
 
 /// If several answers have the same time, the correct ones are not blamed.
 #[test]
-fn of_answers_with_one_time_the_wrong_one_is_blamed() {
+fn the_wrong_one_of_simultaneous_answers_is_blamed() {
     let dir = TempDir::new().unwrap();
     for wrong in [0, 1, 2] {
         let mut history = String::new();

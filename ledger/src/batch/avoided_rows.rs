@@ -289,7 +289,7 @@ mod tests {
 
     /// One worker failed every other row of many, and other workers some of the rest.
     #[test]
-    fn what_is_taken_beside_the_rows_that_a_worker_failed_costs_what_is_taken() {
+    fn taking_rows_past_those_that_a_worker_failed_costs_only_the_taken_rows() {
         let mut run = Run::default();
         let rows = 20_000;
         for row in (0..rows).filter(|row| row % 4 != 1) {

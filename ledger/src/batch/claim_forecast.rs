@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pull_cannot_have_is_left_to_others() {
+    fn a_pull_leaves_rows_that_it_cannot_have_to_others() {
         let mut bench = Bench::new();
         let (mut slots, of_n) = (bench.slots("m", 8), bench.slots("n", 2));
         slots.extend(&of_n);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn no_pull_waits_forever_beside_a_row_that_it_could_have() {
+    fn no_pull_waits_forever_for_a_row_that_it_could_have() {
         let mut bench = Bench::new();
         let mut slots = bench.slots("m", 5);
         slots.extend(bench.slots("n", 5));

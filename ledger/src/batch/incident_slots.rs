@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_incident_that_goes_leaves_what_others_of_its_slot_have() {
+    fn removing_an_incident_leaves_the_others_of_its_slot() {
         let incident = |end, rows: Rows| SlotIncident::new(end, vec![(RunNo(2), rows)]);
         let failure = incident(EndKind::RowFailed, Rows::range(5, 1));
         let deaths = [3, 4].map(|len| incident(EndKind::EngineDied, Rows::range(5, len)));

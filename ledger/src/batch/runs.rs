@@ -202,7 +202,7 @@ mod tests {
     use crate::kernel::limits;
 
     #[test]
-    fn a_worker_that_comes_back_looks_at_no_run_but_those_that_have_what_lapsed() {
+    fn a_returning_worker_visits_only_runs_with_its_lapsed_attempts() {
         let mut runs = Runs::default();
         let (last, live) = (limits::RUNS_MAX as u32, RunNo(7));
         for no in (1..=last).map(RunNo) {

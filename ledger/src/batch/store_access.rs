@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_below_a_url_is_allowed_from_version_3_on() {
+    fn a_url_allows_paths_below_it_from_version_3_on() {
         let urls = ["s3://team/a".to_owned()];
         for (version, below) in [(1, false), (2, false), (3, true), (4, true)] {
             let access = StoreAccess::new(&urls, version);

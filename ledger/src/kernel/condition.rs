@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_nothing_is_refused() {
+    fn a_condition_that_asks_for_nothing_is_refused() {
         for good in [">=0.32", "H100", ">= 0.32 , < 1", "=main"] {
             assert_eq!(check(good), Ok(()), "{good}");
         }

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_comes_first_and_what_is_due_comes_in_the_order_of_its_keys() {
+    fn the_earliest_comes_first_and_due_entries_come_in_the_order_of_their_keys() {
         let mut due = Due::default();
         for (key, at) in [(1, 30), (2, 10), (3, 20)] {
             due.set(&key, Some(LedgerMs(at)));

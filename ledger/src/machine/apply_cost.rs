@@ -27,7 +27,7 @@ mod tests {
     use crate::machine::command::{Op, OpKind};
 
     #[test]
-    fn what_does_much_is_heavy_however_few_its_bytes() {
+    fn a_short_command_with_much_work_is_costly() {
         let costly =
             |body| Command { epoch: CoordEpoch(1), at: LedgerMs(0), wall_ms: 0, body }.is_costly();
         let ops = |kinds: Vec<OpKind>| Body::Ops(kinds.into_iter().map(Op::from).collect());

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_needs_what_is_in_it_and_a_command_what_its_operations_need() {
+    fn an_operation_needs_the_version_of_its_parts_and_a_command_that_of_its_operations() {
         let low = Err(Rejection::VersionLow { needs: 1, version: 0 });
         let action = RunAction::Pause;
         let control =

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_shard_has_what_is_left() {
+    fn the_last_shard_has_the_remaining_samples() {
         let spec = DatasetSpec { samples: 25, shard_samples: 10, ..DatasetSpec::default() };
         assert_eq!(spec.shards(), 3);
         assert_eq!([spec.range(0), spec.range(2)], [(0, 10), (20, 25)]);

@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_key_that_is_set_several_times_at_once_the_last_value_counts() {
+    fn the_last_value_of_a_key_that_is_set_several_times_at_once_counts() {
         let pairs = ["b1", "a1", "b2", "c1", "b3"].map(|kv| pair(&kv[..1], kv.as_bytes()));
         let kept = ["a1", "b3", "c1"].map(|kv| pair(&kv[..1], kv.as_bytes()));
         assert_eq!(last_of_each_key(pairs.to_vec()), kept);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn at_a_full_store_pairs_are_set_all_or_none_though_a_key_is_there_twice() {
+    fn a_full_store_sets_all_pairs_or_none_even_if_a_key_occurs_twice() {
         let (mut stores, no) = stores();
         let big = vec![0; limits::STORE_VALUE_BYTES_MAX];
         fill(&mut stores, no, &big);

@@ -301,7 +301,7 @@ fn a_slot_that_is_cordoned_for_failures_may_try_again_after_ten_minutes() {
 }
 
 #[test]
-fn of_ten_slots_that_fail_rows_two_are_cordoned_and_a_third_pauses_the_run() {
+fn two_of_ten_slots_that_fail_rows_are_cordoned_and_a_third_pauses_the_run() {
     let mut story = Story::new(3);
     story.fleet.check_every = 500;
     let run = story.fleet.run("default", "chat", 20_000);
@@ -393,7 +393,7 @@ fn a_worker_that_registers_again_is_no_second_slot() {
 }
 
 #[test]
-fn what_an_engine_died_of_together_is_tried_elsewhere_too() {
+fn rows_that_shared_an_engine_death_are_tried_on_another_slot_too() {
     let mut fleet = Fleet::new(3);
     let run = fleet.run("default", "chat", 4);
     fleet.worker("default", "w1", 1);
@@ -409,7 +409,7 @@ fn what_an_engine_died_of_together_is_tried_elsewhere_too() {
 }
 
 #[test]
-fn of_ten_slots_two_are_cordoned_and_a_third_that_is_broken_pauses_the_run() {
+fn two_of_ten_slots_are_cordoned_and_a_third_broken_one_pauses_the_run() {
     let mut story = Story::new(3);
     let run = story.fleet.run("default", "chat", 20_000);
     let engines: Vec<_> = (0..10).map(|at| (30 * SECOND, at < 3)).collect();

@@ -398,7 +398,7 @@ fn rows_before(bench: &mut Bench, slot: SlotRef, first: RunNo, rows_max: u32) ->
 }
 
 #[test]
-fn what_was_served_long_ago_fades() {
+fn service_of_long_ago_fades() {
     // Its own slot no longer pulls.
     let (mut bench, [ahead, behind], [_, shared]) = far_ahead();
     let waits = rows_before(&mut bench, shared, ahead, limits::CLAIM_ROWS_MAX);
@@ -406,7 +406,7 @@ fn what_was_served_long_ago_fades() {
 }
 
 #[test]
-fn what_slots_gave_is_forgotten_when_they_go() {
+fn the_service_of_slots_is_forgotten_when_they_leave() {
     let (mut bench, [ahead, behind], [own, shared]) = far_ahead();
     bench.op(OpKind::Deregister(op::Deregister { session: own.session }));
     let waits = rows_before(&mut bench, shared, ahead, 8);

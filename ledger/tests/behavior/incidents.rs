@@ -191,7 +191,7 @@ fn a_run_that_kills_every_engine_cordons_no_slot_and_a_slot_that_dies_alone_is_c
 }
 
 #[test]
-fn of_two_slots_that_die_of_one_run_each_is_cordoned_once_others_have_completed_the_rows() {
+fn both_slots_that_die_of_one_run_are_cordoned_once_others_have_completed_the_rows() {
     let (mut fleet, _) = fleet(400, &["w1", "w2", "w3", "w4", "w5"]);
     let held = grants(&mut fleet, 2, 4);
     for number in 0..3 {

@@ -129,7 +129,7 @@ fn every_bound_is_in_the_table() {
 }
 
 #[test]
-fn what_is_at_a_bound_is_granted_and_what_is_over_it_is_not() {
+fn a_request_at_the_limit_is_granted_and_one_over_it_is_refused() {
     let mut broken = Vec::new();
     for (name, tried) in TRIED {
         // The panic's own message is printed before.

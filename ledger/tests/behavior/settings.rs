@@ -46,7 +46,7 @@ fn records(ledger: &Ledger) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 #[test]
-fn as_many_deaths_as_the_setting_says_cordon_a_slot() {
+fn the_configured_number_of_deaths_cordons_a_slot() {
     for after in [1, 2, 5, 20] {
         let mut fleet = fleet();
         fleet.op(setting(after));
@@ -60,7 +60,7 @@ fn as_many_deaths_as_the_setting_says_cordon_a_slot() {
 }
 
 #[test]
-fn as_many_failures_that_count_as_the_setting_says_cordon_a_slot() {
+fn the_configured_number_of_counted_failures_cordons_a_slot() {
     for after in [1, 5] {
         let mut fleet = fleet();
         fleet.op(setting(after));

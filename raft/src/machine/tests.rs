@@ -192,7 +192,7 @@ fn preload_library() -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_image_holds_is_in_the_log_after_a_power_loss() {
+async fn the_log_has_all_entries_of_the_image_after_a_power_loss() {
     let (_scene, root) = power_fails_after("flush");
     let (stores, machine) = open(&root);
     assert_eq!(machine.read(|state| state.applied), Some(log_id(1, 8)));

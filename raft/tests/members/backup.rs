@@ -107,7 +107,7 @@ async fn three_members_made_of_one_file_are_one_cluster_that_goes_on_behind_it()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_last_member_has_becomes_a_cluster_and_its_directory_stays_what_it_was() {
+async fn the_data_of_the_last_member_becomes_a_cluster_and_its_directory_stays_unchanged() {
     let mut old = Cluster::form(|_| {}).await;
     let (leader, epoch) = old.open().await;
     let (index, _) =

@@ -271,7 +271,7 @@ async fn a_leader_that_never_heard_of_an_adopted_member_does_not_adopt_an_empty_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_would_cost_the_majority_or_mistake_one_member_for_another_is_refused() {
+async fn a_change_that_costs_the_majority_or_confuses_members_is_refused() {
     let mut cluster = partly(&["a", "b", "c", "d"], 3).await;
     let (leader, _) = cluster.open().await;
     let (dead, other) = ((leader + 1) % 3, (leader + 2) % 3);

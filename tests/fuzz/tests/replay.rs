@@ -9,7 +9,7 @@ const WITHIN: Duration = Duration::from_secs(2);
 const MUTATIONS: u64 = 20_000;
 
 #[test]
-fn every_target_takes_its_seeds_what_was_found_before_and_their_mutations() {
+fn every_target_accepts_its_seeds_earlier_findings_and_their_mutations() {
     for target in TARGETS {
         assert!(!target.seeds().is_empty(), "{} has no seeds", target.name);
         for input in target.kept() {

@@ -197,7 +197,7 @@ fn a_slot_whose_engine_never_lives_is_cordoned_or_unable_and_another_worker_fini
 }
 
 #[test]
-fn what_an_engine_has_started_dies_with_the_agent() -> Result<()> {
+fn child_processes_of_an_engine_die_with_the_agent() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     // Like vLLM's core and workers: the engine's own child processes, which the kernel does not notify of their
     // agent's death.

@@ -117,7 +117,8 @@ fn unnamed_parts_are_swept_when_the_run_is_sealed() -> Result<()> {
 }
 
 #[test]
-fn what_an_engine_said_of_a_failed_row_outlives_the_sweep_and_goes_with_the_run() -> Result<()> {
+fn the_engines_text_about_a_failed_row_survives_the_sweep_and_is_deleted_with_the_run() -> Result<()>
+{
     let mut fleet = fleet(&[("retention", "run_ttl_ms = 3000")])?;
     let engine = "kind = \"mock\"\nprocess = true\nslots = 1\nconcurrency = 8\n".to_owned();
     for name in ["w1", "w2"] {

@@ -133,7 +133,7 @@ fn counts(fleet: &Fleet, run: &str) -> Option<(u64, u64, u64)> {
 }
 
 #[test]
-fn after_an_edit_only_what_changed_runs_and_every_prompt_has_its_own_completion() -> Result<()> {
+fn only_edited_rows_run_again_and_every_prompt_has_its_own_completion() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let options = worker(&fleet, "w1", (0, 0));
     fleet.start_worker("w1", &options)?;
@@ -165,7 +165,7 @@ fn after_an_edit_only_what_changed_runs_and_every_prompt_has_its_own_completion(
 }
 
 #[test]
-fn each_state_of_a_row_gets_what_a_resumed_batch_owes_it() -> Result<()> {
+fn a_resumed_batch_handles_each_state_of_a_row() -> Result<()> {
     let member_lines = vec![("worker", "started_grace_ms = 1000")];
     let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
     let options = worker(&fleet, "w1", (0, 0));
@@ -348,8 +348,7 @@ fn restart_resumes_with_zero_duplicates() -> Result<()> {
 }
 
 #[test]
-fn after_everything_was_killed_an_edited_input_gets_what_was_done_and_runs_the_rest() -> Result<()>
-{
+fn an_edited_input_reuses_finished_rows_after_everything_was_killed() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let workers = ["w1", "w2"];
     for name in workers {

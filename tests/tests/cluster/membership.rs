@@ -75,7 +75,7 @@ fn within_one_election(writers: Writers, fleet: &Fleet) -> Result<()> {
 }
 
 /// Two voters of three are needed: a member that waits with an empty disk gives no vote to the only one left.
-fn nobody_leads_while_one_waits_and_another_is_dead(
+fn no_member_leads_while_one_waits_and_another_is_dead(
     fleet: &mut Fleet,
     waits: &str,
     dies: &str,
@@ -217,7 +217,7 @@ fn a_member_that_lost_its_disk_waits_and_takes_its_own_place_under_a_new_id() ->
         let said = String::from_utf8_lossy(&refused.stderr);
         ensure!(refused.status.code() == Some(6) && said.contains(&command), "{how}: {said}");
     }
-    nobody_leads_while_one_waits_and_another_is_dead(&mut fleet, lost, third)?;
+    no_member_leads_while_one_waits_and_another_is_dead(&mut fleet, lost, third)?;
     writers.all_write();
     writers.step("it is replaced by itself");
     let twice = fleet.member_joins(&["add", lost], lost)?;

@@ -81,8 +81,7 @@ fn of_version_1() -> Result<Fleet> {
 }
 
 #[test]
-fn members_are_restarted_one_by_one_and_what_came_with_the_next_version_is_taken_once_it_is_raised()
--> Result<()> {
+fn members_restart_one_by_one_and_accept_new_operations_once_the_version_is_raised() -> Result<()> {
     let mut fleet = of_version_1()?;
     let engine =
         "kind = \"mock\"\nslots = 1\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 20\n";

@@ -80,7 +80,7 @@ fn is_full(status: &Status) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_without_room_reads_and_deletes_and_takes_in_what_grows_when_there_is_some()
+async fn a_cluster_with_full_disks_reads_and_deletes_and_accepts_growth_once_there_is_room()
 -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let disks = with_disks(&mut fleet)?;

@@ -181,7 +181,7 @@ pub(super) fn sources(of: &Path, name: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_judges_histories_knows_nothing_of_ours() {
+fn the_checker_of_histories_uses_no_product_type() {
     let of = Path::new(env!("CARGO_MANIFEST_DIR")).join("../jepsen/src");
     for path in JUDGING.iter().flat_map(|name| sources(&of, name)) {
         let source = std::fs::read_to_string(&path).expect("a module can be read");

@@ -124,7 +124,7 @@ fn top_level_modules_have_no_cycles_but_the_known_ones() {
 }
 
 #[test]
-fn what_leads_and_collects_garbage_does_not_serve_requests() {
+fn the_leader_and_garbage_collection_use_no_request_handlers() {
     let of = Path::new(env!("CARGO_MANIFEST_DIR")).join("../coordinator/src");
     for path in ["leader", "gc"].iter().flat_map(|name| sources(&of, name)) {
         let source = std::fs::read_to_string(&path).expect("a module can be read");

@@ -337,8 +337,7 @@ fn refusal(fleet: &Fleet, name: &str) -> Option<String> {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_an_alarm_and_what_is_told_is_of_the_certificate_in_use()
--> Result<()> {
+fn unusable_files_raise_an_alarm_and_the_status_shows_the_certificate_in_use() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let file = fleet.path("tls").join("member-c1.pem");
     let good = std::fs::read(&file)?;

@@ -193,7 +193,7 @@ fn streams_of_a_revoked_identity_end_and_it_stays_out_through_failover_and_resta
 }
 
 #[test]
-fn what_would_shut_out_its_maker_or_a_member_needs_force_and_a_new_certificate_gets_back_in()
+fn a_revocation_of_its_sender_or_of_a_member_needs_force_and_a_new_certificate_is_accepted()
 -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let unsafe_ones: [(&[&str], &str); 3] = [

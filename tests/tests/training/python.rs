@@ -167,7 +167,7 @@ fn a_recovery_and_a_release_that_were_not_answered_are_repeated() -> Result<()> 
 }
 
 #[test]
-fn what_is_saved_otherwise_for_the_same_step_is_refused_and_said_so() -> Result<()> {
+fn a_different_save_for_the_same_step_is_refused_with_a_message() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     ends(start(&fleet, "twice", &["twice", "sft"])?, 0)?;
     ensure!(fleet.ctl(&["checkpoint", "verify", "sft"])?.status.success(), "it is whole");

@@ -181,7 +181,7 @@ fn gateway(fleet: &Fleet, name: &str, more: &[&str]) -> Result<(Process, String)
 }
 
 #[test]
-fn what_is_under_way_in_a_gateway_counts_once_though_the_leader_is_killed() -> Result<()> {
+fn requests_in_progress_at_a_gateway_count_once_although_the_leader_is_killed() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let (_one, first) = gateway(&fleet, "gateway-1", &["--listen", "127.0.0.1:0"])?;
     let (_two, second) = gateway(&fleet, "gateway-2", &["--listen", "127.0.0.1:0"])?;

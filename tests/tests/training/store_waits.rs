@@ -86,7 +86,7 @@ fn a_barrier_of_the_store_opens_for_all_though_the_leader_is_killed_under_it() -
 }
 
 #[test]
-fn what_is_popped_comes_once_and_nothing_is_lost_though_leaders_are_killed() -> Result<()> {
+fn each_element_is_popped_once_although_leaders_are_killed() -> Result<()> {
     const ELEMENTS: u64 = 150;
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let names = ["pops-1", "pops-2", "pops-3"];

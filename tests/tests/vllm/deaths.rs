@@ -155,7 +155,7 @@ fn an_engine_that_runs_out_of_memory_aborts_or_hangs_inside_costs_no_row() -> Re
 }
 
 #[test]
-fn a_core_in_a_process_of_its_own_dies_of_what_it_died_of() -> Result<()> {
+fn a_core_in_its_own_process_reports_its_own_cause_of_death() -> Result<()> {
     let harmed = Harmed { injected: true, core_apart: true, ..Harmed::default() };
     let mut scene = Scene::start("apart", 1500, harmed)?;
     let done = scene.done(1).done;

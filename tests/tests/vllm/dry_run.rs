@@ -148,7 +148,7 @@ fn requests() -> Vec<Value> {
 }
 
 #[test]
-fn what_a_dry_run_says_of_a_request_is_what_the_engine_answers() -> Result<()> {
+fn a_dry_run_predicts_the_engines_answer_to_a_request() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let model = tiny_model(&fleet)?;
     fleet.start_worker("w1", &Engine::new(&model, 8).worker(""))?;

@@ -52,7 +52,7 @@ mod tests {
     use crate::present;
 
     #[test]
-    fn what_was_seen_is_not_waited_for_again() {
+    fn a_key_that_was_seen_is_not_waited_for_again() {
         let keys = ["a", "b", "c", "b"].map(|key| present(Bytes::from_static(key.as_bytes())));
         let waiting = Waiting::new(keys.to_vec());
         waiting.saw(&[]);

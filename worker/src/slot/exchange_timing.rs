@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slot_holds_is_bounded_and_it_asks_in_time_below_that_bound() {
+    fn a_slot_holds_a_bounded_number_of_rows_and_asks_in_time_below_the_bound() {
         let (credit, most) = (1_000_000, SLOT_ROWS_MAX as usize);
         assert_eq!(one_pull(credit, most - most / 4, false), most / 4);
         assert_eq!(one_pull(credit, most - 1, false), 0);

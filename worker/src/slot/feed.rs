@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_credit_covers_what_ends_until_an_answer_comes() {
+    fn the_credit_covers_rows_that_end_before_the_next_answer() {
         let mut feed = Feed::new(8);
         assert_eq!(feed.credit(8), 8 + 2 + 2 + 16);
         let start = Instant::now();

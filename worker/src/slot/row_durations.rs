@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_measured_may_end_at_any_time() {
+    fn a_row_without_measurements_may_end_at_any_time() {
         let mut fitting = Fitting::default();
         assert!(fitting.may_end(1, seconds(0), seconds(0)));
         (0..100).for_each(|_| fitting.took(2, seconds(60)));
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_row_has_run_already_counts() {
+    fn the_time_that_a_row_has_run_already_counts() {
         let mut fitting = Fitting::default();
         (0..20).for_each(|_| fitting.took(1, seconds(30)));
         assert!(!fitting.may_end(1, seconds(10), seconds(19)));

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_may_pass_is_asked_for_until_it_is_answered() {
+    async fn a_transient_failure_is_retried_until_there_is_an_answer() {
         let asked = Cell::new(0);
         let answer = until_answered(
             || true,

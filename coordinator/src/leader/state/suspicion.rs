@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_that_is_back_but_for_its_stream_keeps_what_it_runs() {
+    async fn a_worker_that_registered_again_and_has_no_stream_yet_keeps_its_started_rows() {
         let workers = Workers { failure_ms: 3_600_000, ..Workers::default() };
         let alone = Alone::leading(workers).await;
         let leading = &alone.leading;

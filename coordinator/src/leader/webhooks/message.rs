@@ -114,7 +114,7 @@ mod tests {
 
     /// Receivers read them.
     #[test]
-    fn what_is_sent_of_each_end_is_kept() {
+    fn the_notification_of_each_end_is_kept() {
         let states = [
             RunState::Finished,
             RunState::Cancelled,

@@ -100,7 +100,7 @@ async fn a_line_has_the_caller_the_request_and_the_outcome() {
 }
 
 #[tokio::test]
-async fn a_caller_without_a_certificate_is_named_only_by_what_it_has_proved() {
+async fn a_caller_without_a_certificate_is_named_only_by_its_proved_identity() {
     let unenrolled = |name: &'static str| async move {
         let dir = tempfile::tempdir().expect("a directory");
         let inner = tower::service_fn(move |_: http::Request<()>| async move {
@@ -133,7 +133,7 @@ async fn a_caller_without_a_certificate_is_named_only_by_what_it_has_proved() {
 }
 
 #[tokio::test]
-async fn a_crowd_of_strangers_leaves_room_for_what_the_audit_says_of_others() {
+async fn many_unauthenticated_callers_leave_room_for_audit_lines_about_others() {
     let dir = tempfile::tempdir().expect("a directory");
     let inner = tower::service_fn(|request: http::Request<()>| async move {
         let known = request.extensions().get::<PeerInfo>().map(|peer| peer.identity.role);

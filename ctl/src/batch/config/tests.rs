@@ -61,7 +61,7 @@ fn the_known_blocks_suffice() {
 }
 
 #[test]
-fn what_workers_have_to_have_is_part_of_the_spec() {
+fn the_spec_contains_the_requirements_for_workers() {
     let require = "[workers]\nrequire = { vllm = \">= 0.32\", gpu = \"H100\" }";
     let spec = |text: &str| super::super::spec::run_spec(&parse(text).unwrap()).unwrap();
     let required = spec(&SEED.replacen("[workers]", require, 1));

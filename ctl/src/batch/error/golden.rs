@@ -110,7 +110,7 @@ fn of_runs() -> Vec<BatchError> {
 }
 
 #[test]
-fn what_each_failure_says_and_how_it_ends_are_kept() {
+fn the_message_and_the_exit_status_of_each_failure_are_kept() {
     let (mut text, mut seen) = (String::new(), BTreeSet::new());
     let all = [of_input(), of_stores(), of_clusters(), of_runs()];
     for error in all.into_iter().flatten() {

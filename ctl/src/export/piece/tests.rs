@@ -162,7 +162,7 @@ async fn boundless(store: &BlobStore, first_row: u64) -> v1::ReadResultsResponse
 }
 
 #[tokio::test]
-async fn tokens_and_lengths_beyond_what_a_number_counts_are_no_overflow() {
+async fn huge_token_counts_and_lengths_do_not_overflow() {
     let store = BlobStore::open("memory://boundless-tokens").unwrap();
     let listed = boundless(&store, 7).await;
     let fetch = fetch_from(&store);

@@ -136,7 +136,7 @@ fn a_column_that_a_row_lacks_or_that_is_no_field_is_an_error() {
 }
 
 #[test]
-fn what_is_wrong_comes_with_its_column() {
+fn an_error_names_its_column() {
     assert_eq!(error(r#"{"prompt": 7}"#).0, 12);
     assert_eq!(error(r#"{"é": 1, "prompt": 7}"#).0, 20);
     assert_eq!(error(r#"{"prompt": "a", "id": 1.5}"#).0, 23);

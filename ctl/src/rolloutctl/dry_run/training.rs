@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_cluster_would_refuse_is_refused_with_exit_code_5() {
+    fn a_change_that_the_cluster_would_refuse_ends_with_exit_code_5() {
         let spec = v1::DatasetSpec { uri: "u".into(), samples: 9, ..Default::default() };
         let there =
             v1::Dataset { name: "d".into(), spec: Some(spec.clone()), ..Default::default() };

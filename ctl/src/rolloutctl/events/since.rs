@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn from_the_first_event_that_is_late_enough_on_all_are_shown() {
+    fn events_from_the_first_late_enough_one_on_are_shown() {
         let age = Some(Since::Age(Duration::from_secs(1)));
         let mut chosen = Chosen::new(age, None, 1_100);
         assert!(chosen.take(events(&[1, 99])).is_empty());

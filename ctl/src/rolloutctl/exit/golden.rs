@@ -84,7 +84,7 @@ fn of_commands() -> Vec<anyhow::Error> {
 }
 
 #[tokio::test]
-async fn what_each_failure_says_and_how_it_ends_are_kept() {
+async fn the_message_and_the_exit_status_of_each_failure_are_kept() {
     let mut text = String::new();
     let mut add = |name: &str, error: &anyhow::Error| {
         // invariant: writing to a string does not fail.

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_follows_what_was_decided() {
+    fn the_rate_follows_the_decided_rows() {
         let start = Instant::now();
         let mut rate = Rate::default();
         assert_eq!(rate.observe(start, 100), None);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_shows_whom_each_token_admits_and_never_a_secret() {
+    fn a_list_shows_the_role_of_each_token_and_never_a_secret() {
         let token = v1::TokenInfo {
             name: "rack-7".into(),
             role: "worker".into(),

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cordon_says_what_is_still_running() {
+    fn a_cordon_reports_rows_that_still_run() {
         let worker = "w1".to_owned();
         let said = Cordoned { worker, slot: Some(1), cordoned: true, rows_held: 7 }.table();
         assert_eq!(said, "worker w1 slot 1 is cordoned; it finishes the 7 rows that it holds\n");

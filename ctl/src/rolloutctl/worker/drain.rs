@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_what_is_held_and_when_it_is_over() {
+    fn a_drain_reports_held_rows_and_its_end() {
         let slot = v1::WorkerSlot { rows_held: 1_200, ..v1::WorkerSlot::default() };
         let mut info = v1::WorkerInfo { slots: vec![slot], ..v1::WorkerInfo::default() };
         let said = Draining::of("w1", Some(&info)).table();

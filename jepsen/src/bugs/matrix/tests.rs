@@ -17,7 +17,7 @@ fn open(dir: &Path) -> Matrix {
 }
 
 #[test]
-fn what_is_unknown_or_cut_short_is_no_find_and_what_an_earlier_call_found_stays() {
+fn an_unknown_or_cut_run_is_no_detection_and_earlier_detections_stay() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut matrix = open(dir.path());
     let mut cut = row("a");
@@ -43,7 +43,7 @@ fn what_is_unknown_or_cut_short_is_no_find_and_what_an_earlier_call_found_stays(
 }
 
 #[test]
-fn what_was_measured_of_other_programs_or_under_another_plan_is_measured_again() {
+fn a_result_of_other_programs_or_of_another_plan_is_measured_again() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut matrix = open(dir.path());
     for bug in ["a", super::super::CLEAN] {
@@ -76,7 +76,7 @@ fn what_was_measured_of_other_programs_or_under_another_plan_is_measured_again()
 }
 
 #[test]
-fn the_status_is_of_what_was_asked_for_alone() {
+fn the_status_covers_only_the_selected_bugs() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut matrix = open(dir.path());
     let found = || {
@@ -96,7 +96,7 @@ fn the_status_is_of_what_was_asked_for_alone() {
 }
 
 #[test]
-fn what_has_runs_that_could_not_be_made_and_found_nothing_is_measured_again() {
+fn a_bug_with_failed_runs_and_no_detection_is_measured_again() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut matrix = open(dir.path());
     let alarms = vec!["c1 panicked".to_owned()];
@@ -114,7 +114,7 @@ fn what_has_runs_that_could_not_be_made_and_found_nothing_is_measured_again() {
 }
 
 #[test]
-fn a_program_is_known_by_what_is_in_it() {
+fn a_program_is_identified_by_its_content() {
     let dir = tempfile::tempdir().expect("a directory");
     let told = |text: &str| {
         std::fs::write(dir.path().join("p"), text).expect("a file");

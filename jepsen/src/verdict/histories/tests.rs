@@ -114,7 +114,7 @@ fn keys_and_whole_stores_are_judged_beside_each_other() {
 }
 
 #[test]
-fn what_a_wait_says_is_judged_whether_it_woke_or_gave_up() {
+fn the_answer_of_a_wait_is_judged_whether_it_woke_or_timed_out() {
     let waits =
         |told: HistoryBuilder, f: &str, input, found| told.add(f, "a", input, Value::Bool(found));
     let one = || HistoryBuilder::default().add("set", "a", Value::text("1"), Value::Nil);
@@ -177,7 +177,7 @@ fn a_whole_store_is_replayed_by_positions() {
 }
 
 #[test]
-fn what_is_read_of_a_run_is_replayed_by_positions() {
+fn reads_of_a_run_are_replayed_by_position() {
     let put = |told: HistoryBuilder, why: &str| {
         told.add("put", "register-1", Value::text(why), Value::Nil)
     };
@@ -193,7 +193,7 @@ fn what_is_read_of_a_run_is_replayed_by_positions() {
 }
 
 #[test]
-fn what_was_sent_twice_or_has_no_answer_may_stand_before_its_position() {
+fn a_repeated_or_unanswered_request_may_take_effect_before_its_position() {
     // Its first copy took effect: a read as of an earlier index than its answer saw it.
     let twice = || set(HistoryBuilder::default(), "1").again_at(9);
     assert!(get(twice(), "1").read_at(7).early().violations().is_empty());
@@ -226,7 +226,7 @@ fn answers_without_positions_are_a_doubt_where_all_have_to_have_them() {
 }
 
 #[test]
-fn whatever_a_workload_does_its_answers_keep_the_order_of_time_and_of_epochs() {
+fn answers_of_every_workload_keep_the_order_of_time_and_of_epochs() {
     let join =
         |told: HistoryBuilder, by: &str| told.add("join", "x", Value::text(by), Value::Bool(false));
     for workload in ["run", "rendezvous", "barrier", "shards"] {
@@ -293,7 +293,7 @@ fn a_write_without_a_request_id_is_a_doubt() {
 }
 
 #[test]
-fn what_was_done_to_make_a_run_is_judged_and_no_row() {
+fn the_creation_of_a_run_is_judged_without_rows() {
     let told = |made: bool| {
         let answer = vec![Value::Int(1), Value::Bool(made), Value::text("folder")];
         HistoryBuilder::default().add("create", "run:s1-1", Value::Nil, Value::List(answer)).at(5)

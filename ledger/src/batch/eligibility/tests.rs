@@ -328,7 +328,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_index_says_what_a_comparison_of_every_run_with_every_slot_says(acts in acts()) {
+    fn the_index_equals_a_comparison_of_every_run_with_every_slot(acts in acts()) {
         let mut both = Both::default();
         for act in acts {
             let (before, version) = (both.cohorts(), both.index.version());
@@ -389,7 +389,7 @@ fn a_need_that_comes_or_goes_moves_no_host_where_all_meet_it() {
 }
 
 #[test]
-fn where_some_hosts_meet_a_need_those_of_the_smaller_side_move() {
+fn a_need_that_some_hosts_meet_moves_the_smaller_side() {
     let mut index = fleet(1000, |host| if host < 300 { "m" } else { "n" });
     let run = |kind| (RunNo(kind), spec(kind as u8));
     let comes = |index: &mut Eligibility, kind| {

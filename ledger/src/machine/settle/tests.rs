@@ -145,7 +145,7 @@ fn a_tick_without_anything_due_looks_at_no_run_and_no_worker() {
 }
 
 #[test]
-fn a_tick_looks_at_what_is_due_and_at_nothing_else() {
+fn a_tick_reads_only_due_records() {
     let mut bench = Bench::new();
     let run = bench.run("soon", 1000);
     assert_eq!(bench.0.next_deadline(), Some(LedgerMs(1000)));

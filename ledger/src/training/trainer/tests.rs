@@ -93,7 +93,7 @@ fn jobs_are_listed_newest_first_whatever_their_names() {
 }
 
 #[test]
-fn a_trainer_that_comes_or_goes_costs_what_it_has_and_all_that_end_at_once_cost_one_pass() {
+fn a_trainer_costs_its_own_shards_and_all_that_end_at_once_cost_one_pass() {
     let (shards, most) = (limits::SHARDS_MAX, limits::TRAINERS_MAX);
     let mut cluster = Cluster::new(shards);
     let (first, _) = cluster.join(0..most - 24);

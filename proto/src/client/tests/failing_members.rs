@@ -97,7 +97,7 @@ async fn a_deposed_leader_that_still_answers_is_not_believed() {
 }
 
 #[tokio::test]
-async fn of_two_members_that_claim_to_lead_the_client_follows_the_later_term() {
+async fn the_client_follows_the_claimed_leader_of_the_later_term() {
     let (c1, c2) = (Fake::start("c1"), Fake::start("c2"));
     let client = settled(&[&c1, &c2], &c1).await;
     client.inner.known.lock().leader_term = 2;

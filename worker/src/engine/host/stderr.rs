@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_process_printed_is_there_when_it_has_ended() {
+    async fn the_output_of_a_process_is_available_when_it_has_ended() {
         let (log, mut to_log) = io::pipe().unwrap();
         let mut words = follow(log, 0).unwrap();
         std::io::Write::write_all(&mut to_log, b"device lost\n").unwrap();
