@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_told_later_is_recorded_at_its_time() {
+    fn an_answer_that_is_recorded_later_keeps_its_time() {
         let mut answered = 0;
         let run = written(|recorder| {
             let op = recorder.invoke("set", "a".to_owned(), json!("1"), Some("4/1".to_owned()));

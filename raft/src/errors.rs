@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_start_that_finds_no_room_is_told_from_one_that_cannot_be() {
+    fn a_start_without_disk_space_is_distinguished_from_other_failures() {
         let start = |text: &str| OpenError::Start(text.to_owned()).is_no_space();
         assert!(start("data/log: open: IO error: No space left on device: While mkdir"));
         assert!(start("data/log: open: IO error: Disk quota exceeded: While mkdir"));

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_entries_go_and_a_reader_from_before_is_told_what_is_left() {
+    fn whole_entries_are_evicted_and_an_earlier_reader_learns_the_oldest_index() {
         let ring = ring(3);
         assert_eq!(ring.bounds(), (8, 10), "entry 7 had three events, of which one had to go");
         for before in [at(0, 0), at(5, 0), at(7, 2)] {

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handover_is_told_by_its_number_and_belongs_to_its_term() {
+    fn a_handover_is_identified_by_its_number_and_belongs_to_its_term() {
         let handovers = Handovers::default();
         let of = |term| handovers.of(term, TRANSFER_LIMIT);
         assert_eq!((handovers.cause_number(), of(0)), (0, None));

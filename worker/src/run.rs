@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_leader_is_asked_once_for_a_run_and_again_after_a_failure() {
+    async fn a_run_is_fetched_once_from_the_leader_and_again_after_a_failure() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         let runs = Runs::new(Box::new(move |run| {

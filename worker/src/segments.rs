@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_and_a_corrupt_segment_have_their_own_codes_and_are_asked_for_again() {
+    async fn a_missing_and_a_corrupt_segment_have_their_own_codes_and_are_fetched_again() {
         let store = BlobStore::open("memory://segments-bad").unwrap();
         let cache = SegmentCache::new(1 << 20);
         let good = segment(&store, 0, "{}").await;

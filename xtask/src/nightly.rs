@@ -167,7 +167,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn each_item_is_a_target_of_the_makefile_and_is_there_once() {
+    fn each_item_is_a_target_of_the_makefile_and_listed_once() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Makefile");
         let makefile = std::fs::read_to_string(path).unwrap();
         for item in ITEMS {

@@ -108,7 +108,7 @@ fn spans_go_to_a_collector_beside_the_member_or_nowhere() {
 }
 
 #[test]
-fn plaintext_where_other_hosts_reach_it_has_to_be_said_twice() {
+fn plaintext_on_a_public_address_needs_a_second_flag() {
     for (was, is) in [("127.0.0.1:1", "0.0.0.0:1"), ("127.0.0.1:2", "[::]:2")] {
         let public = GOOD.replace(was, is) + "[advertise]\nclient = \"a:1\"\npeer = \"a:2\"\n";
         let error = format!("{:#}", load(&public).expect_err("public"));

@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_message_of_a_stream_counts_until_the_next_one_is_asked_for() {
+    async fn a_large_message_of_a_stream_counts_until_the_next_one_is_read() {
         let layer = BodyBudgetLayer::of(1 << 20);
         let path = "/rollout.v1.Worker/Work";
         let mut stream = ask_at(&layer, Identity::insecure(), path).await;

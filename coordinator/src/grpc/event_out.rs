@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_sees_what_it_asked_for_within_its_namespaces() {
+    fn a_reader_sees_the_selected_events_of_its_namespaces() {
         let cases = [
             ("", "", true),
             ("team other", "", true),

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_reports_all_that_its_slots_hold_and_a_full_message_of_parts_at_once() {
+    fn one_exchange_reports_all_held_rows_and_a_full_message_of_parts() {
         for slots in [1, 8, limits::SLOTS_MAX] {
             let held = slots as u64 * u64::from(limits::SLOT_ROWS_MAX) * 2;
             let part = |first| v1::PartResult {

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_of_another_namespace_decides_no_rows_and_is_told() {
+    async fn a_worker_of_another_namespace_decides_no_rows_and_learns_that() {
         decides_no_foreign_rows(1).await;
     }
 

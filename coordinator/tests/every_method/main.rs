@@ -140,7 +140,7 @@ fn every_message_with_an_epoch_is_tested() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
+async fn every_method_refuses_a_false_claim_and_executes_a_true_one() {
     let member = Member::leading().await;
     let fixture = Fixture::make(&member).await;
     let before = member.moment().await;

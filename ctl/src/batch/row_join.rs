@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_there_by_its_item_and_in_conflict_by_its_own_id() {
+    fn a_row_matches_by_its_item_and_conflicts_by_its_own_id() {
         let mut join = RowJoin::new(Task::Generate);
         push(&mut join, r#"{"prompt":"a"}"#, 0, THERE);
         push(&mut join, r#"{"id":"x","prompt":"a"}"#, 0, THERE);

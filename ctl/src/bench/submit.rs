@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_json_of_the_size_asked_for_and_differ() {
+    fn rows_are_json_of_the_given_size_and_differ() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("prompts.jsonl");
         write_input(&path, 3, 200).unwrap();

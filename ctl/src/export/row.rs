@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_with_one_of_our_names_comes_back_under_another() {
+    fn a_field_with_a_reserved_name_is_exported_under_another() {
         let line = done(r#"{"prompt":"a","error":1,"completion":2,"input_completion":3}"#, BODY);
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["input_error"], 1);

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_new_there_or_in_conflict_and_new_ones_are_counted() {
+    fn a_row_is_new_existing_or_in_conflict_and_new_ones_are_counted() {
         let mut admission = Admission::new(130, [7; 32]);
         [0, 63, 64, 129].into_iter().for_each(|row| admission.there(row));
         admission.there(5000);

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_nothing_has_is_refused_with_those_that_there_are() {
+    fn a_key_that_no_item_has_is_refused_with_the_existing_keys() {
         let error = chosen(&["--sort-by", "rows"]).unwrap_err();
         assert!(error.contains("there are ") && error.contains("counts.rows"), "{error}");
         assert!(chosen(&["-l", "state"]).is_err());

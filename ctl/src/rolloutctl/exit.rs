@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revoked_certificate_is_told_with_what_to_do_about_it() {
+    fn a_revoked_certificate_is_reported_with_its_remedy() {
         let error = anyhow::Error::from(ClientError::Connect(Unconnected {
             endpoint: "c1:7420".into(),
             phase: Phase::Tls,

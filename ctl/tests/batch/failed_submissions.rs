@@ -194,7 +194,7 @@ fn a_command_that_another_one_overtakes_in_a_fresh_directory_means_the_same_run(
 }
 
 #[test]
-fn a_run_that_was_deleted_is_submitted_anew_and_that_is_said() {
+fn a_deleted_run_is_submitted_again_with_a_message() {
     let cluster = TestCluster::start();
     let job = Job::new(&cluster, "job", INPUT);
     assert_eq!(job.batch(&["--name", "A"]).code, 0);

@@ -39,7 +39,7 @@ fn ctrl_c_leaves_the_run_alive_and_says_how_to_come_back() {
 }
 
 #[test]
-fn the_command_that_is_printed_comes_back_to_a_run_with_a_canary() {
+fn the_printed_command_returns_to_a_run_with_a_canary() {
     let cluster = held();
     let job = Job::new(&cluster, "job", INPUT);
     let child = job.spawn_batch(&["--name", "r", "--canary", "1"]);
@@ -87,7 +87,7 @@ fn ctrl_c_never_cancels_however_often_it_comes_and_a_command_does() {
 }
 
 #[test]
-fn a_paused_run_is_told_with_its_reason_and_watched_on() {
+fn a_paused_run_is_reported_with_its_reason_and_watched_further() {
     let cluster = held();
     let job = Job::new(&cluster, "job", INPUT);
     let mut child = job.spawn_batch(&["--name", "r"]);
@@ -111,7 +111,7 @@ fn a_paused_run_is_told_with_its_reason_and_watched_on() {
 }
 
 #[test]
-fn without_a_leader_it_says_so_and_ends_at_its_time_out() {
+fn a_command_without_a_leader_says_so_and_ends_at_its_time_out() {
     let cluster = TestCluster::start();
     let job = Job::new(&cluster, "job", INPUT);
     let config = job.read("batch.toml");

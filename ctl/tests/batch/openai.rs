@@ -24,7 +24,7 @@ fn job<'a>(cluster: &'a TestCluster, input: &str) -> Job<'a> {
 }
 
 #[test]
-fn such_a_file_is_known_by_its_lines_and_its_output_has_their_shape() {
+fn the_format_is_detected_by_lines_and_the_output_has_their_shape() {
     let cluster = TestCluster::start();
     let refusal = json!({"response": {
         "status_code": 400, "request_id": "q", "body": {"error": {"message": "x".repeat(2000)}}

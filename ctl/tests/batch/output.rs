@@ -163,7 +163,7 @@ fn results_that_cannot_be_printed_are_no_success() {
 }
 
 #[test]
-fn a_part_of_a_run_is_exported_when_that_is_asked_for() {
+fn a_part_of_a_run_is_exported_on_request() {
     let cluster = TestCluster::start();
     cluster.conduct(Conduct { holds_from: Some(700), ..Conduct::default() });
     let job = Job::new(&cluster, "job", &input(1_000));

@@ -49,7 +49,7 @@ fn an_edited_input_is_a_revision_that_reuses_the_results_of_equal_rows() {
 }
 
 #[test]
-fn a_revision_beside_one_that_goes_on_is_refused_until_it_is_to_be_replaced() {
+fn a_second_revision_is_refused_unless_it_replaces_the_running_one() {
     let cluster = TestCluster::start();
     cluster.conduct(Conduct { holds_from: Some(2), ..Conduct::default() });
     let job = Job::new(&cluster, "job", &input(&["a", "b", "c"]));

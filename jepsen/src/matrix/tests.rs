@@ -80,7 +80,7 @@ fn a_budget_has_a_unit() {
 }
 
 #[test]
-fn few_runs_reach_each_workload_and_each_kind_of_faults_whatever_was_asked_for() {
+fn few_runs_reach_each_workload_and_each_kind_of_fault_for_any_selection() {
     let plans: Vec<Plan> = (0..12).map(|number| plan(&args(), number)).collect();
     let kinds: BTreeSet<_> = plans.iter().map(|plan| plan.nemesis.clone()).collect();
     let workloads: BTreeSet<_> = plans[..8].iter().map(|plan| plan.workload.name()).collect();

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_taken_from_a_worker_that_is_heard_only_if_it_settled_the_row() {
+    fn a_live_worker_loses_a_row_only_if_it_settled_the_row() {
         assert_eq!(run(0..0, false, true).len(), 1);
         assert_eq!(run(4000..5500, false, true).len(), 1, "a silence that is allowed");
         assert_eq!(run(0..0, true, true), Vec::<String>::new());

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_that_is_good_beside_a_later_one_is_found() {
+    fn a_ticket_that_stays_valid_despite_a_later_one_is_found() {
         wrong(&[join("7", 1), join("9", 2), alive("7", "", 3)], "after ticket 9 was given");
         let at_once = [join("7", 1), join("9", 2), alive("7", "", 2)];
         assert_eq!(broken(&at_once), Vec::<String>::new(), "asked before the answer");

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_register_that_was_made_and_is_gone_is_told_once() {
+    fn a_lost_register_is_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let recorder = Arc::new(Recorder::create(dir.path()).unwrap());
         let shared = Shared::new(&recorder);

@@ -186,7 +186,7 @@ fn a_history_of_no_operation_says_so() {
 }
 
 #[test]
-fn every_key_that_no_order_explains_is_told() {
+fn every_key_that_no_order_explains_is_reported() {
     let dir = TempDir::new().unwrap();
     let mut history = String::new();
     for (key, seen) in [("a", "x"), ("b", ""), ("c", "y")] {

@@ -124,7 +124,7 @@ fn a_broken_slot_among_eight_fails_no_row_and_is_cordoned() {
 }
 
 #[test]
-fn a_broken_slot_beside_others_that_are_busy_for_half_an_hour_fails_no_row() {
+fn a_broken_slot_fails_no_row_while_the_others_are_busy_for_half_an_hour() {
     for healthy in [1, 7] {
         assert_eq!(one_is_broken(3, healthy, 30 * MINUTE, 400), (true, true, 3));
         let (clean, ..) = one_is_broken(2, healthy, 30 * MINUTE, 400);

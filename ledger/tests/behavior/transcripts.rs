@@ -32,7 +32,7 @@ fn stories() -> Vec<PathBuf> {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "this is a test's file, not the ledger's")]
-fn every_story_ends_as_it_is_told() {
+fn every_transcript_matches_its_file() {
     let rewrite = rollout_recorded::rewrites();
     let stories = stories();
     assert!(!stories.is_empty());

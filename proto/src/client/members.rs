@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_restored_cluster_is_followed_only_where_nothing_was_asked_of_the_old_one() {
+    fn a_client_follows_a_restored_cluster_only_if_it_used_no_other_before() {
         let kept = |unused| {
             let mut known = Knowledge { follow_restored: true, ..Knowledge::default() };
             known.judge(&header("a", 9)).unwrap();

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_the_last_stream_is_told_and_of_an_earlier_one_is_not() {
+    fn the_end_of_the_last_stream_is_reported_and_that_of_an_earlier_one_is_not() {
         let (presence, mut lost) = Presence::new();
         let (first, second) = (presence.connected(7), presence.connected(7));
         drop(first);

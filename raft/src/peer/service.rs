@@ -401,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_that_is_not_listed_is_heard_where_it_leads_and_not_beside_another_leader() {
+    fn an_unlisted_member_is_accepted_as_leader_unless_another_one_leads() {
         let (stranger, leader) = (9, 4);
         assert!(another_lives(Some(leader), stranger, |_| true), "it would disturb the leader");
         assert!(!another_lives(Some(leader), stranger, |_| false), "that leader may be dead");

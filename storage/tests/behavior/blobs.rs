@@ -30,7 +30,7 @@ async fn an_object_comes_back_as_it_was_and_puts_are_idempotent() {
 }
 
 #[tokio::test]
-async fn a_missing_and_a_changed_object_are_told_apart() {
+async fn a_missing_and_a_changed_object_have_different_errors() {
     for (store, _dir) in stores() {
         let put = store.put("runs/1/parts/a", Bytes::from_static(b"right")).await.unwrap();
         let missing = store.get("runs/1/parts/b", &put.digest).await.unwrap_err();

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_allows_nothing_beside_or_above_it_however_that_is_spelled() {
+    fn a_url_allows_no_sibling_or_parent_in_any_spelling() {
         for (listed, url) in [
             ("s3://bucket/a", "s3://bucket"),
             ("s3://bucket/a", "s3://bucket/ab"),

@@ -161,7 +161,7 @@ fn waits_for_the_model(lines: &str, words: &str) -> Result<()> {
 }
 
 #[test]
-fn rows_wait_where_the_only_server_has_another_model_and_the_status_says_so() -> Result<()> {
+fn rows_wait_if_the_only_server_has_another_model_and_the_status_says_so() -> Result<()> {
     let words = "it serves other/model, not mock/tiny";
     waits_for_the_model("models = [\"mock/tiny\"]\n", words)?;
     waits_for_the_model("served_model = \"mock/tiny\"\n", words)

@@ -230,7 +230,7 @@ fn child_processes_of_an_engine_die_with_the_agent() -> Result<()> {
 }
 
 #[test]
-fn a_slot_whose_engine_dies_of_every_row_is_cordoned_and_makes_none_poison_beside_a_good_one()
+fn a_slot_whose_engine_dies_of_every_row_is_cordoned_and_makes_none_poison_if_another_works()
 -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let good = "\n[[engine]]\nkind = \"mock\"\nprocess = true\nconcurrency = 8\n\

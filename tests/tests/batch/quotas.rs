@@ -8,7 +8,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
-fn over_a_quota_nothing_is_taken_and_after_it_was_raised_the_same_command_goes_on() -> Result<()> {
+fn a_submission_over_a_quota_is_refused_and_continues_after_the_quota_is_raised() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let quota = |args: &[&str]| fleet.ctl(&[&["namespace", "set-quota"], args].concat());
     let unknown = quota(&["team", "--runs-max", "3"])?;

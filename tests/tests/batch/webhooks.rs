@@ -119,7 +119,7 @@ fn as_a_viewer(fleet: &Fleet, args: &[&str]) -> Result<serde_json::Value> {
 }
 
 #[test]
-fn the_end_of_a_run_is_told_again_by_the_next_leader_until_it_is_acknowledged() -> Result<()> {
+fn the_next_leader_repeats_a_run_completion_notification_until_it_is_acknowledged() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let receiver = Receiver::start()?;
     let secret = dir.path().join("secret");

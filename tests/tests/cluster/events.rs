@@ -120,7 +120,7 @@ fn following_one_worker_resumes_where_it_stopped() -> Result<()> {
 }
 
 #[test]
-fn a_reader_behind_a_tiny_ring_is_told_what_is_left() -> Result<()> {
+fn a_reader_behind_a_tiny_ring_learns_the_oldest_index() -> Result<()> {
     let fleet = fleet(&[("events", "count_max = 12")], &["w1"])?;
     let mut batch = Batch::submit(&fleet, "much", 2000, "")?;
     batch.finish(&fleet)?;

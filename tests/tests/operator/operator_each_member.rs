@@ -123,7 +123,7 @@ fn a_run_and_a_worker_are_looked_at_and_a_daemon_says_how_it_was_started() -> Re
 }
 
 #[test]
-fn a_machine_is_good_before_its_member_starts_and_a_closed_port_elsewhere_is_said() -> Result<()> {
+fn doctor_passes_before_the_member_starts_and_reports_a_closed_port_elsewhere() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.member_process("c1").kill();
     let config = fleet.path("c1.toml");

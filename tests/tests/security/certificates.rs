@@ -287,8 +287,7 @@ fn a_certificate_of_another_authority_is_named_and_no_member_is_called_dead() ->
 }
 
 #[test]
-fn a_command_without_tls_is_told_so_by_members_with_tls_and_no_member_is_called_dead() -> Result<()>
-{
+fn a_command_without_tls_reports_that_members_use_tls_and_calls_none_dead() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     for args in [
         &["status"][..],

@@ -239,7 +239,7 @@ async fn a_damaged_checkpoint_is_not_begun_from_and_an_earlier_one_is() -> Resul
 }
 
 #[test]
-fn waiting_holds_no_lock_and_ends_with_ctrl_c_or_when_it_was_said() -> Result<()> {
+fn waiting_holds_no_lock_and_ends_with_ctrl_c_or_at_its_time_out() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     ends(start(&fleet, "register", &["register", "30"])?, 0)?;
     let waits = start(&fleet, "waits", &["waits", "sft"])?;
@@ -293,7 +293,7 @@ fn an_orphan_that_tries_for_ever_never_reaches_the_store_of_the_next_round() -> 
 }
 
 #[test]
-fn a_member_that_is_done_closes_and_goes_and_the_others_keep_their_round() -> Result<()> {
+fn a_finished_member_closes_and_leaves_and_the_others_keep_their_round() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     for scenario in ["closes", "goes"] {
         ends(python(&fleet, scenario, "rendezvous.py", &[scenario])?, 0)?;

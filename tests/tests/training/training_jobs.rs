@@ -185,8 +185,7 @@ async fn a_report_of_objects_that_are_not_in_the_store_is_refused() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_checkpoint_of_which_an_object_is_gone_is_not_begun_from_and_the_way_out_is_said()
--> Result<()> {
+async fn a_checkpoint_with_a_lost_object_is_refused_as_a_base_with_the_remedy() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let trainer = recover(&fleet, "t0", &["t0"], 1).await?;
     complete(&trainer, 1).await?;

@@ -196,7 +196,7 @@ mod tests {
 
     /// torch gets in two requests: a wait and a get.
     #[tokio::test]
-    async fn a_get_of_what_is_not_there_yet_is_answered_with_the_value_at_the_end_of_its_wait() {
+    async fn a_get_of_a_missing_key_is_answered_with_the_value_at_the_end_of_its_wait() {
         let (client, asked, _member) = fake::start().await;
         let name = v1::StoreName { job: "j".into(), round: 1, ..Default::default() };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

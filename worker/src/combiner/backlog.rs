@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sums_are_those_of_the_parts_whatever_becomes_of_them() {
+    fn the_sums_always_equal_those_of_the_parts() {
         let mut backlog = Backlog::default();
         let check = |backlog: &Backlog| {
             let sum = |of: fn(&Closed) -> usize| backlog.parts().map(of).sum::<usize>();

@@ -358,7 +358,7 @@ async fn closed_parts_are_bounded_in_rows_and_in_bytes() {
 }
 
 #[tokio::test]
-async fn a_slot_that_holds_nothing_reports_its_rows_soon_though_the_run_has_no_more() {
+async fn a_slot_that_holds_nothing_reports_its_rows_soon_even_if_the_run_has_no_more() {
     let worker = Worker::new(2, PartConfig::default());
     worker.grant(0, 1, 0..2);
     worker.grant(1, 1, 2..4);

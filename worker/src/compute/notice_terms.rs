@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drain_gets_the_budgets_share_of_what_is_left_and_no_clock_makes_it_more_or_none() {
+    fn a_drain_gets_its_share_of_the_remaining_time_whatever_the_clock_says() {
         let now = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let hour = Duration::from_secs(3600);
         let within = |end| AWS.within(end, now).as_millis();

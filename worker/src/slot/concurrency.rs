@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_halves_it_once_for_all_that_ran_and_it_comes_back_slowly() {
+    fn exhausted_memory_halves_the_concurrency_once_and_it_recovers_slowly() {
         let mut pace = Pace::new(8);
         let before = pace.generation();
         (0..8).for_each(|_| pace.out_of_memory(before));

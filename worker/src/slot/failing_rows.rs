@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn one_row_is_tried_beside_those_that_were_started_before_the_pause() {
+    fn one_row_is_tried_while_rows_from_before_the_pause_still_run() {
         let (mut failing, now) = (Failing::new(1), Instant::now());
         assert_eq!(failing.tries([now].into_iter()), None);
         for _ in 0..16 {

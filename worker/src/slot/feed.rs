@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn more_rows_wait_in_an_engine_that_ran_dry_beside_others_and_never_more_than_it_runs() {
+    fn more_rows_wait_in_an_engine_that_ran_dry_and_never_more_than_it_runs() {
         let mut feed = Feed::new(8);
         assert_eq!(feed.ahead(), 2);
         feed.progressed(fed(1, 1, 1), false);

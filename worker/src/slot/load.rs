@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_leader_that_does_not_answer_is_asked_until_the_rows_are_unwanted() {
+    async fn a_silent_leader_is_asked_again_until_the_rows_are_unwanted() {
         let loader = loader(unavailable);
         let lease_table = loader.lease_table.clone();
         let load = tokio::spawn(loader.load(grant()));

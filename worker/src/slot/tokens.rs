@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn long_rows_are_asked_for_in_smaller_numbers() {
+    fn long_rows_are_requested_in_smaller_numbers() {
         let filled = |max: u64, bound: u64| {
             let mut tokens = Tokens::new(bound);
             let sampling = format!("{{\"max_tokens\":{max}}}");

@@ -11,7 +11,7 @@ use crate::fake::{Fake, Outcome, State, list};
 use crate::setup::{Agent, assert_all_answered, config, prompts, until};
 
 #[tokio::test]
-async fn an_engine_that_comes_late_is_registered_when_it_is_there() {
+async fn an_engine_that_starts_late_is_registered_when_it_is_ready() {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(1, dir.path(), &prompts(5)).await;
     let reserved = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -128,7 +128,7 @@ async fn a_worker_that_cannot_write_to_the_store_takes_no_rows() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_results_are_refused_looks_at_the_store_and_takes_no_more_rows() {
+async fn a_worker_whose_results_are_refused_probes_the_store_and_takes_no_more_rows() {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(1, dir.path(), &prompts(200)).await;
     fake.state.lock().hold_grants = true;

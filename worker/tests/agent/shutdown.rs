@@ -8,7 +8,7 @@ use crate::fake::Fake;
 use crate::setup::{Agent, config, prompts, side, spooled, until};
 
 #[tokio::test]
-async fn a_drain_gives_back_what_it_cannot_finish() {
+async fn a_drain_returns_rows_that_it_cannot_finish() {
     let dir = tempfile::tempdir().unwrap();
     let bodies: Vec<String> = prompts(3)
         .into_iter()

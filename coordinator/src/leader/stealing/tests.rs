@@ -41,7 +41,7 @@ fn ask(stealing: &Stealing, idle_slots: &[u64]) -> Vec<(u64, u32)> {
 }
 
 #[test]
-fn the_busiest_is_asked_for_half_of_its_backlog_and_never_for_more_than_32() {
+fn the_busiest_slot_yields_half_of_its_backlog_and_at_most_32_rows() {
     let stealing = Stealing::default();
     report(&stealing, 1, 7, 4);
     report(&stealing, 2, 9, 4);

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_slots_are_the_share_that_was_asked_for() {
+    fn idle_slots_are_the_configured_share() {
         for (workers, slots, idle, busy) in
             [(100, 1, 500, 50), (10, 8, 500, 40), (100, 1, 0, 100), (100, 1, 1000, 0)]
         {

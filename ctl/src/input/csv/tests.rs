@@ -16,7 +16,7 @@ fn numbered(text: &[u8]) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn a_file_is_known_by_its_name() {
+fn the_name_of_a_file_gives_its_format() {
     for (name, delimiter) in [
         ("a.csv", Some(b',')),
         ("A.CSV", Some(b',')),

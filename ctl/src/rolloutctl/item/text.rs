@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_text_is_read_or_it_is_said_why_it_cannot_be() {
+    async fn a_text_is_read_or_the_reason_is_printed() {
         let store = BlobStore::open("memory://texts").unwrap();
         let said = b"device \x1b[31mlost\x1b[0m\n";
         store.put("runs/d/r/evidence/ab", said.to_vec().into()).await.unwrap();

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percent_is_100_only_when_every_row_has_an_outcome_and_a_canary_is_told() {
+    fn percent_is_100_only_when_every_row_has_an_outcome_and_a_canary_is_shown() {
         let mut counts = Counts { rows: 1_000, done: 998, failed: 1, ..Counts::default() };
         assert_eq!(counts.percent(), 99);
         counts.failed = 2;

@@ -95,7 +95,7 @@ fn hearing(mut answer: MemberAnswer, uptime_s: u64, of: &[u64]) -> MemberAnswer 
 }
 
 #[test]
-fn a_member_is_told_to_be_replaced_only_where_no_member_has_heard_of_it_for_a_minute() {
+fn a_replacement_is_advised_only_if_no_member_has_heard_of_a_member_for_a_minute() {
     let fix = |leader_up_s, leader_heard: &[u64], follower_heard: &[u64], third: MemberAnswer| {
         let leader = hearing(answer("c2", "leader", 3, 100), leader_up_s, leader_heard);
         let follower = hearing(answer("c1", "follower", 3, 100), 900, follower_heard);
@@ -278,7 +278,7 @@ fn a_leader_without_room_is_on_the_screen_though_every_voter_answers() {
 
 /// Asked at `hours` of Unix time, a member whose day-long certificates expire at hour 30 and hour 100.
 #[test]
-fn a_certificate_of_a_day_is_marked_for_its_last_eight_hours_and_its_times_are_told() {
+fn a_certificate_of_a_day_is_marked_for_its_last_eight_hours_and_its_times_are_shown() {
     let hour = 3_600;
     let at = |hours: u64| {
         let mut alone = answer("c2", "leader", 3, 100);
@@ -347,7 +347,7 @@ fn without_a_quorum_status_shows_what_it_can_and_says_what_it_cannot() {
 }
 
 #[test]
-fn a_voter_that_waits_with_an_empty_disk_counts_as_none_and_is_told_so() {
+fn a_voter_that_waits_with_an_empty_disk_is_reported_and_does_not_count() {
     // It belongs to no cluster: no ID, no members, no term.
     let wiped = |name: &str| {
         let mut wiped = answer(name, "waiting", 0, 0);

@@ -139,7 +139,7 @@ fn a_failure_names_the_lost_participant_and_its_host() {
 }
 
 #[test]
-fn a_participant_that_is_always_heard_is_not_lost() {
+fn a_participant_that_is_never_silent_is_not_lost() {
     let alive = |ms| operation("alive", "hard-c", Some(Value::text("")), ms);
     let lives = |pauses: std::ops::Range<u64>| {
         let mut story = story();

@@ -128,7 +128,7 @@ fn rows_that_are_done_no_more_are_found_and_failed_ones_unless_they_are_tried_ag
 }
 
 #[test]
-fn a_run_without_any_of_it_says_so() {
+fn a_run_without_batch_requests_reports_that() {
     let counts = judged(&cancelled()).counts;
     assert_eq!(counts.iter().map(|count| count.1).collect::<Vec<_>>(), [1, 0, 0]);
 }

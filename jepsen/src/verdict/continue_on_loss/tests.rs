@@ -104,7 +104,7 @@ fn a_former_holder_that_is_accepted_is_a_violation() {
 }
 
 #[test]
-fn a_shard_of_a_trainer_that_is_heard_is_not_given_on() {
+fn a_shard_of_a_live_trainer_is_not_given_to_another() {
     let with = |signs: Vec<Operation>| {
         let mut story = story();
         // Enough time before it, so that no earlier silence counts.

@@ -101,7 +101,7 @@ fn wrong(told: &HistoryBuilder, key: &str) {
 }
 
 #[test]
-fn keys_and_whole_stores_are_judged_beside_each_other() {
+fn keys_and_whole_stores_are_judged_in_one_history() {
     let keys = || HistoryBuilder::default().add("set", "a", Value::text("1"), Value::Nil);
     let both = || apply(keys(), &["set", "a", "7"], Value::Nil);
     let right = look(both().add("get", "a", Value::Nil, Value::text("1")), Some("7"), 0);

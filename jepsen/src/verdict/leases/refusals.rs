@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_result_of_a_worker_that_is_heard_is_taken() {
+    fn the_first_result_of_a_live_worker_is_accepted() {
         let wrong = problems(0..0, &[("complete", 2, false)]);
         assert!(wrong.len() == 1 && wrong[0].contains("(lines 1 and 2)"), "{wrong:?}");
         assert_eq!(problems(4000..5500, &[("complete", 2, false)]).len(), 1, "an allowed silence");

@@ -137,7 +137,7 @@ fn failure(slot: SlotRef, held: HeldRows, class: FailureClass) -> OpKind {
 }
 
 #[test]
-fn a_tick_without_anything_due_looks_at_no_run_and_no_worker() {
+fn a_tick_without_anything_due_visits_no_run_and_no_worker() {
     let mut bench = Bench::new();
     assert_eq!(bench.0.next_deadline(), Some(LedgerMs(1_000_000)));
     assert_eq!(visits_of(|| bench.0.next_deadline()), 0);
@@ -157,7 +157,7 @@ fn a_tick_reads_only_due_records() {
 }
 
 #[test]
-fn a_scrape_looks_at_no_run_and_no_slot() {
+fn a_scrape_visits_no_run_and_no_slot() {
     let bench = Bench::new();
     assert_eq!(visits_of(|| bench.0.pools()), 0);
     assert_eq!(visits_of(|| bench.0.run_states()), 0);
@@ -239,7 +239,7 @@ fn the_bound_on_cordons_is_kept_without_a_look_at_other_slots() {
 }
 
 #[test]
-fn whether_another_worker_fits_is_known_without_a_look_at_other_slots() {
+fn the_ledger_decides_whether_another_worker_fits_without_visiting_other_slots() {
     let mut bench = Bench::new();
     bench.apply(Body::SetVersion(SCHEDULING_VERSION), 0);
     let busy = bench.0.workers.sessions();

@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_broken_input_is_told_by_file_line_and_column_before_anything_is_submitted() -> Result<()> {
+fn a_broken_input_is_reported_by_file_line_and_column_before_anything_is_submitted() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let good = rows("good", 3);
     let broken = format!("{good}{{\"prompt\": 7}}\n{good}not json\n").replacen("good-0", "x", 1);
@@ -136,7 +136,7 @@ fn a_second_process_under_a_live_name_is_refused_with_both_addresses() -> Result
 }
 
 #[test]
-fn without_a_leader_a_command_says_so_and_tries_until_its_time_out() -> Result<()> {
+fn a_command_without_a_leader_says_so_and_retries_until_its_time_out() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &WorkerOptions::default())?;
     for name in ["c2", "c3"] {

@@ -110,7 +110,7 @@ async fn asked_again(imds: &Shared<Imds>, times: usize) {
 }
 
 #[tokio::test]
-async fn an_interruption_is_told_once_and_a_nearer_one_again() {
+async fn an_interruption_is_reported_once_and_an_earlier_one_again() {
     let (imds, server) = imds().await;
     let mut aws = aws(&server);
     // No notice is reported while none is there, and dropping the future loses nothing.

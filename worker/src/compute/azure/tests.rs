@@ -92,7 +92,7 @@ async fn nothing(azure: &mut Azure, service: &Shared<Service>) {
 }
 
 #[tokio::test]
-async fn a_preemption_drains_for_half_of_what_is_left_and_is_told_once() {
+async fn a_preemption_drains_for_half_of_the_remaining_time_and_is_reported_once() {
     let (service, server) = service().await;
     let mut azure = azure(&server);
     nothing(&mut azure, &service).await;

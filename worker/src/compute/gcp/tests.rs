@@ -115,7 +115,7 @@ fn preempted() -> Notice {
 }
 
 #[tokio::test]
-async fn a_preemption_ends_the_wait_at_once_and_is_told_once() {
+async fn a_preemption_ends_the_wait_at_once_and_is_reported_once() {
     let service = service().await;
     let mut gcp = gcp(&service);
     tokio::select! {
@@ -136,14 +136,14 @@ async fn a_preemption_ends_the_wait_at_once_and_is_told_once() {
 }
 
 #[tokio::test]
-async fn an_instance_that_is_preempted_already_is_told_so_at_the_start() {
+async fn an_already_preempted_instance_learns_that_at_the_start() {
     let service = service().await;
     service.set("preempted", "TRUE");
     assert_eq!(next(&mut gcp(&service)).await, preempted());
 }
 
 #[tokio::test]
-async fn maintenance_that_ends_the_instance_drains_and_one_that_migrates_it_is_told() {
+async fn maintenance_that_ends_the_instance_drains_and_a_migration_is_reported() {
     let service = service().await;
     let mut gcp = gcp(&service);
     service.set("maintenance-event", "MIGRATE_ON_HOST_MAINTENANCE");

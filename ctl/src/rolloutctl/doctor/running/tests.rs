@@ -47,7 +47,7 @@ fn survey(reachable: u32, voters: u32, zones: &[&str]) -> Survey {
 }
 
 #[test]
-fn the_margin_of_the_quorum_is_told() {
+fn the_margin_of_the_quorum_is_reported() {
     let level = |reachable, voters| quorum(&survey(reachable, voters, &[])).level;
     assert_eq!(level(3, 3), Level::Ok);
     assert_eq!(level(2, 3), Level::Warn);

@@ -264,7 +264,7 @@ async fn rows_come_back_until_an_engine_is_ready_again() {
 }
 
 #[tokio::test]
-async fn an_engine_that_does_not_begin_says_what_it_lacked() {
+async fn an_engine_that_does_not_start_reports_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     for (start, said, told) in [
         (300, None, "the engine was not ready within 300 ms"),
