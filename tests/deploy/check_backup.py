@@ -58,7 +58,7 @@ class Backup(unittest.TestCase):
         for what in ("securityContext", "serviceAccountName", "automountServiceAccountToken", "enableServiceLinks"):
             self.assertEqual(self.saves["spec"][what], bootstrap[what], what)
 
-    def test_what_was_saved_is_what_is_copied_away(self):
+    def test_the_upload_copies_the_saved_snapshot(self):
         (save,), (upload,) = self.saves["spec"]["initContainers"], self.saves["spec"]["containers"]
         (command,) = save["args"]
         place = next(m["mountPath"] for m in save["volumeMounts"] if m["name"] == "backup")
@@ -75,7 +75,7 @@ class Backup(unittest.TestCase):
                 if kind == "Service":
                     self.assertFalse(thing["spec"]["selector"].items() <= labels.items(), name)
 
-    def test_rolloutctl_takes_what_it_is_asked(self):
+    def test_rolloutctl_accepts_the_arguments_of_the_job(self):
         (save,) = self.saves["spec"]["initContainers"]
         env = {"PATH": f"{BIN}:{os.environ['PATH']}", "ROLLOUT_ENDPOINTS": "127.0.0.1:1", "ROLLOUT_TIMEOUT": "1s"}
         env["ROLLOUT_INSECURE_PLAINTEXT"] = "true"

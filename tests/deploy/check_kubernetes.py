@@ -131,12 +131,12 @@ class ByTheSchemas(unittest.TestCase):
         self.assertIn(oldest(), self.versions)
         self.assertGreater(len(self.versions), 5)
 
-    def test_every_object_of_the_chart_is_what_kubernetes_takes(self):
+    def test_kubernetes_accepts_every_object_of_the_chart(self):
         for case in rendered.CASES:
             objects = rendered.objects(rendered.render(case)).values()
             self.assertEqual(list(self.complaints(objects)), [], case)
 
-    def test_the_manifests_beside_the_chart_are_what_kubernetes_takes(self):
+    def test_kubernetes_accepts_the_manifests_outside_of_the_chart(self):
         self.assertTrue(MANIFESTS)
         for path in MANIFESTS:
             objects = [thing for thing in yaml.safe_load_all(path.read_text()) if thing]

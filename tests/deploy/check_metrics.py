@@ -60,7 +60,7 @@ class Metrics(unittest.TestCase):
             told |= {"_".join(parts[:i]) + second for i in range(1, len(parts))}
         self.assertEqual([name for name in golden() if name not in told], [])
 
-    def test_rules_ask_for_what_there_is(self):
+    def test_rules_use_existing_metrics(self):
         for rule in rules():
             with self.subTest(rule["alert"]):
                 self.assertLessEqual(set(NAME.findall(rule["expr"])), set(golden()))
@@ -80,7 +80,7 @@ class Metrics(unittest.TestCase):
         names = {rule["alert"] for rule in rules()}
         self.assertEqual((names - fires, names - silent), (set(), set()))
 
-    def test_the_dashboard_asks_for_what_there_is(self):
+    def test_the_dashboard_uses_existing_metrics(self):
         dashboard = json.loads(DASHBOARD.read_text())
         panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
         asked = [target["expr"] for panel in panels for target in panel["targets"]]

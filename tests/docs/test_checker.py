@@ -117,7 +117,7 @@ class Checker(unittest.TestCase):
                 problems = self.kinds.problems(blocks.Block("page.md", 1, kind, text))
                 self.assertIn(answer, "\n".join(problems))
 
-    def test_what_is_right_passes(self):
+    def test_correct_blocks_pass(self):
         for kind, text in RIGHT:
             with self.subTest(text):
                 self.assertEqual(self.kinds.problems(blocks.Block("page.md", 1, kind, text)), [])

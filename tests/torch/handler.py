@@ -42,7 +42,7 @@ class Options(unittest.TestCase):
         with self.assertRaisesRegex(kind, said):
             handler(**conf)
 
-    def test_what_torchrun_gives_arrives(self):
+    def test_the_handler_gets_the_parameters_of_torchrun(self):
         made = handler(timeout=900)
         self.assertEqual(made.get_backend(), "rollout")
         self.assertEqual(made.get_run_id(), "sft")

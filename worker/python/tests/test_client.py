@@ -79,14 +79,14 @@ class Requests(unittest.TestCase):
         self.addCleanup(calls._loop.close)
         return calls, aborted
 
-    def test_what_the_engine_cannot_live_on_after_is_raised_whatever_a_handler_made_of_it(self) -> None:
+    def test_a_fatal_error_is_raised_although_a_handler_caught_it(self) -> None:
         calls, aborted = self.calls(MemoryError("injected"))
         calls.add(1, "openai", "m", {"requests": 1})
         with self.assertRaises(MemoryError):
             calls.run(engine_is_idle=True)
         self.assertEqual(aborted, [])
 
-    def test_a_request_that_is_refused_is_its_rows_failure_and_aborted_for_what_was_taken_of_it(self) -> None:
+    def test_a_refused_request_fails_its_row_and_aborts_accepted_parts(self) -> None:
         calls, aborted = self.calls(ValueError("refused"))
         calls.add(1, "openai", "m", {"requests": 1})
         done, failed = calls.run(engine_is_idle=True)

@@ -60,7 +60,7 @@ class Contexts(unittest.TestCase):
         found = Connection.find()
         self.assertEqual((found.endpoints, found.insecure_plaintext), (["here:1"], True))
 
-    def test_the_current_one_has_no_part_in_what_says_all(self) -> None:
+    def test_the_current_context_does_not_affect_complete_arguments(self) -> None:
         self.file.write_text(CONTEXTS.replace('"here"\n', '"prod"\n', 1))
         found = Connection.find("c1:1", insecure_plaintext=True)
         self.assertEqual((found.endpoints, found.namespace, found.insecure_plaintext), (["c1:1"], "default", True))

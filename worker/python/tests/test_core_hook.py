@@ -66,7 +66,7 @@ class Notes(unittest.TestCase):
         failures.leave_crash_file(ValueError("third"), 1)
         self.assertEqual(self.told(), ("KeyError", None, None))
 
-    def test_a_child_that_was_killed_explains_what_others_met_and_memory_that_ran_out_stands(self) -> None:
+    def test_a_killed_child_explains_other_errors_except_exhausted_memory(self) -> None:
         failures.leave_crash_file(RuntimeError("connection reset by peer"))
         failures.leave_crash_file(KeyError("the executor"), -9)
         self.assertEqual(self.told(), ("KeyError", None, 9))
@@ -77,12 +77,12 @@ class Notes(unittest.TestCase):
         failures.leave_crash_file(KeyError("the executor"), -9)
         self.assertEqual(self.told(), ("MemoryError", None, None))
 
-    def test_what_is_no_file_of_ours_does_not_stand(self) -> None:
+    def test_an_unreadable_crash_file_is_replaced(self) -> None:
         self.path.write_text("[")
         failures.leave_crash_file(KeyError(), -9)
         self.assertEqual(self.told(), ("KeyError", None, 9))
 
-    def test_a_cores_exception_that_came_of_a_killed_worker_is_not_what_it_died_of(self) -> None:
+    def test_a_killed_worker_explains_the_exception_of_its_core(self) -> None:
         # As a worker records it when its neighbor is gone.
         failures.leave_crash_file(RuntimeError("connection closed by peer"))
         core = SimpleNamespace(model_executor=SimpleNamespace(workers=[killed_worker()]))

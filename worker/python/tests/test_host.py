@@ -78,7 +78,7 @@ class Refusals(unittest.TestCase):
             if bytes_of_it == 1:
                 self.assertEqual(length, failures.MESSAGE_BYTES_MAX)
 
-    def test_an_answer_that_is_too_long_for_other_reasons_keeps_what_there_is_room_for(self) -> None:
+    def test_an_answer_that_is_too_long_for_other_reasons_keeps_the_parts_that_fit(self) -> None:
         error = {"message": "short", "type": "T", "param": "p" * 20_000, "code": 400}
         response, _ = self.shortened({"error": error})
         self.assertEqual(response["body"], {"error": {"message": "short", "type": "T", "code": 400}})
@@ -165,7 +165,7 @@ class Serving(unittest.TestCase):
         self.assertEqual([(kind, ticket) for kind, ticket, *_ in told], [("finished", 2), ("finished", 3), ("finished", 1)])
         self.assertEqual(engine.beside, [0, 1, 2])
 
-    def test_what_a_row_is_refused_for_is_told_by_its_class(self) -> None:
+    def test_the_class_of_a_refused_row_gives_the_reason(self) -> None:
         told, _ = self.served([start(1, "value"), start(2, "bug"), (3, "generate", "m", "{}", b"no json"), start(4, "good")])
         self.assertEqual(
             [(kind, ticket, what) for kind, ticket, what, *_ in told],

@@ -85,12 +85,12 @@ class Counts(unittest.TestCase):
         self.assertEqual(completion([1, 2, 3], max_tokens=5), (3, 5))
         self.assertEqual(completion([[1, 2, 3], [4]], max_tokens=5), (4, 10))
 
-    def test_what_makes_no_completions_has_no_bound_to_miss(self) -> None:
+    def test_tasks_without_completions_have_no_completion_tokens(self) -> None:
         self.assertEqual(counted({"prompt": "abc"}, "embed"), (3, 0))
         self.assertEqual(counted({"query": "ab", "document": "c"}, "score"), (3, 0))
         self.assertEqual(counted(request("/v1/embeddings", input=["ab", "c"]), "openai"), (3, 0))
 
-    def test_too_long_is_what_the_engine_would_refuse(self) -> None:
+    def test_a_row_is_too_long_if_the_engine_would_refuse_it(self) -> None:
         self.assertEqual(counted({"prompt": "x" * 39}), (39, None))
         self.assertEqual(counted({"prompt": "x" * 40}), "TOO_LONG")
         self.assertEqual(counted({"prompt": "x" * 40}, "embed"), (40, 0))
@@ -106,7 +106,7 @@ class Counts(unittest.TestCase):
         self.assertEqual(counted(request("/v1/embeddings", input="x" * 40), "openai"), (40, 0))
         self.assertEqual(counted(request("/v1/embeddings", input="x" * 41), "openai"), "TOO_LONG")
 
-    def test_a_prompt_that_its_request_cuts_off_is_as_long_as_what_is_left(self) -> None:
+    def test_a_truncated_prompt_counts_with_its_remaining_length(self) -> None:
         self.assertEqual(completion("x" * 99, truncate_prompt_tokens=7), (7, 16))
         self.assertEqual(completion("x" * 99, truncate_prompt_tokens=-1), (39, 16))
         self.assertEqual(completion("x" * 5, truncate_prompt_tokens=-1), (5, 16))
@@ -139,13 +139,13 @@ class Counts(unittest.TestCase):
     def test_a_sound_has_no_tokens_and_is_no_error(self) -> None:
         self.assertEqual(counted(request("/v1/audio/transcriptions", file_url="http://h/a.wav"), "openai"), (0, None))
 
-    def test_null_is_what_is_not_there(self) -> None:
+    def test_null_counts_as_missing(self) -> None:
         messages = [{"role": "user", "content": "four"}]
         self.assertEqual(counted({"prompt": None, "messages": messages}), (4, None))
         self.assertEqual(counted({"prompt": "abc", "sampling_params": None}), (3, None))
         self.assertEqual(counted({"query": None, "queries": "ab", "text_2": "c"}, "score"), (3, 0))
 
-    def test_each_line_is_answered_whatever_it_is(self) -> None:
+    def test_every_line_gets_an_answer(self) -> None:
         self.assertEqual(counted({"prompt": ""}), "EMPTY")
         self.assertEqual(counted({"prompt": 7}), "ROW_SHAPE")
         self.assertEqual(counted({}), "ROW_SHAPE")
@@ -181,7 +181,7 @@ class Messages(unittest.TestCase):
             self.assertEqual(called["tool_calls"][0]["function"], {"name": "f", "arguments": read})
             self.assertEqual((called["content"], result["content"], result["tool_call_id"]), ("", "y", "1"))
 
-    def test_the_template_is_given_the_tools_as_vllm_writes_them_and_what_the_request_says_of_it(self) -> None:
+    def test_the_template_gets_the_tools_in_vllms_form_and_the_arguments_of_the_request(self) -> None:
         messages = [{"role": "user", "content": "x"}]
         tools = [{"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object"}}}]
         body = {"messages": messages, "tools": tools, "reasoning_effort": "none", "documents": None}

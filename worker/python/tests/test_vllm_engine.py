@@ -128,7 +128,7 @@ class Starts(unittest.TestCase):
             self.engine(tasks=["generate"]).add(1, "openai", "m", {}, {})
         self.assertEqual(classify(raised.exception)[:2], ("invalid", "TASK_UNKNOWN"))
 
-    def test_an_adapter_that_is_not_known_is_so_called_whatever_the_task(self) -> None:
+    def test_an_unknown_adapter_is_reported_for_every_task(self) -> None:
         engine = self.engine()
         for task in ["generate", "embed", "score"]:
             with self.assertRaises(RowError) as raised:
