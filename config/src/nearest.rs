@@ -14,16 +14,19 @@ pub fn line_of(text: &str, span: Option<Range<usize>>) -> usize {
 /// Serde's message in plain words, with the nearest known key or value if it is about an unknown one.
 pub fn explain(message: &str) -> String {
     let message = message.trim();
-    if let Some((unknown, known)) = unknown_of(message, "unknown field `") {
-        return match nearest(unknown, known.iter().copied()) {
+    if let Some((unknown, allowed)) = unknown_of(message, "unknown field `") {
+        return match nearest(unknown, allowed.iter().copied()) {
             Some(key) => format!("unknown key {unknown:?}, did you mean {key:?}?"),
-            None => format!("unknown key {unknown:?}; known are {}", known.join(", ")),
+            None => format!("unknown key {unknown:?}; known are {}", allowed.join(", ")),
         };
     }
-    if let Some((unknown, known)) = unknown_of(message, "unknown variant `") {
-        let meant = nearest(unknown, known.iter().copied());
+    if let Some((unknown, allowed)) = unknown_of(message, "unknown variant `") {
+        let meant = nearest(unknown, allowed.iter().copied());
         let meant = meant.map(|value| format!("did you mean {value:?}? ")).unwrap_or_default();
-        return format!("{unknown:?} is not allowed; {meant}allowed values: {}", known.join(", "));
+        return format!(
+            "{unknown:?} is not allowed; {meant}allowed values: {}",
+            allowed.join(", ")
+        );
     }
     if let Some(key) =
         message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'))
@@ -131,8 +134,8 @@ fn keys_before(text: &str) -> Option<Vec<String>> {
 }
 
 /// The candidate that the user probably meant.
-pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    known
+pub fn nearest<'a>(given: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    allowed
         .into_iter()
         .map(|key| (strsim::jaro_winkler(given, key), key))
         .filter(|(likeness, _)| *likeness > 0.75)

@@ -281,13 +281,13 @@ fn warning(dir: &std::path::Path, name: &str) -> String {
 
 /// Prints progress to stderr from time to time, if that is a terminal.
 fn progress_printer(what: &'static str) -> impl FnMut(u64) {
-    let (mut told, mut looked) = (Instant::now(), 0);
+    let (mut reported_at, mut looked) = (Instant::now(), 0);
     let terminal = std::io::stderr().is_terminal();
     move |bytes| {
         if terminal && bytes - looked >= TELL_BYTES {
             looked = bytes;
-            if told.elapsed() >= TELL_EVERY {
-                told = Instant::now();
+            if reported_at.elapsed() >= TELL_EVERY {
+                reported_at = Instant::now();
                 eprintln!("{what}: {} MiB read", bytes >> 20);
             }
         }

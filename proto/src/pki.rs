@@ -356,8 +356,8 @@ fn read_key(path: &Path) -> Result<KeyPair, PkiError> {
 fn trust(path: &Path, ca: &Ca) -> Result<(), PkiError> {
     if files::exists(path)? {
         let bytes = files::read(path)?;
-        let known = CertificateDer::pem_slice_iter(&bytes).flatten().any(|der| der == ca.der);
-        if known {
+        let is_known = CertificateDer::pem_slice_iter(&bytes).flatten().any(|der| der == ca.der);
+        if is_known {
             return Ok(());
         }
         return Err(PkiError::OtherCa {

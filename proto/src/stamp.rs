@@ -54,10 +54,10 @@ impl Stamp {
             return;
         }
         let Ok(cluster) = MetadataValue::try_from(cluster_id) else { return };
-        let mut known = self.0.write();
-        if coord_epoch > known.coord_epoch {
-            known.coord_epoch = coord_epoch;
-            known.headers = Some((cluster, MetadataValue::from(coord_epoch)));
+        let mut latest = self.0.write();
+        if coord_epoch > latest.coord_epoch {
+            latest.coord_epoch = coord_epoch;
+            latest.headers = Some((cluster, MetadataValue::from(coord_epoch)));
         }
     }
 

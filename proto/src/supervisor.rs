@@ -78,18 +78,18 @@ impl Supervisor {
         let every = self.watchdog.map_or(REPORT_EVERY, |limit| REPORT_EVERY.min(limit / 2));
         let mut tick = tokio::time::interval(every.max(Duration::from_millis(1)));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut told = String::new();
+        let mut sent = String::new();
         loop {
             tick.tick().await;
             if self.watchdog.is_some() {
                 self.notify("WATCHDOG=1");
             }
             let now = standing();
-            if now != told {
+            if now != sent {
                 let line = now.lines().next().unwrap_or_default();
                 let end = line.floor_char_boundary(STATUS_BYTES_MAX);
                 self.notify(&format!("STATUS={}", &line[..end]));
-                told = now;
+                sent = now;
             }
         }
     }

@@ -162,9 +162,10 @@ pub(crate) async fn initialize(
 
 /// Waits until the first list of members is known here.
 pub(crate) async fn formed(running: &Running) -> Result<(), ClusterError> {
-    let known =
+    let has_members =
         |metrics: &openraft::RaftMetrics<Types>| metrics.membership_config.log_id().is_some();
-    let waited = running.raft.wait(Some(ASK_LIMIT)).metrics(known, "the members are known").await;
+    let waited =
+        running.raft.wait(Some(ASK_LIMIT)).metrics(has_members, "the members are known").await;
     waited.map(drop).map_err(|error| ClusterError::Unfinished(error.to_string()))
 }
 

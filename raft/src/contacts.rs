@@ -134,7 +134,7 @@ impl ContactRecord {
 /// Tells every other member that this process stops. A member that does not hear of it takes this process for lost.
 pub(crate) async fn announce_stop(running: &Running) {
     let context = &running.context;
-    let told = running.peers_except(context.me).into_iter().map(|member| {
+    let farewells = running.peers_except(context.me).into_iter().map(|member| {
         let goodbye = HelloRequest {
             cluster_id: context.cluster_text.clone(),
             from: context.me,
@@ -145,8 +145,8 @@ pub(crate) async fn announce_stop(running: &Running) {
             client.hello(goodbye).await.ok().map(drop)
         }
     });
-    let told = futures::future::join_all(told);
-    drop(tokio::time::timeout(GOODBYE_LIMIT, told).await);
+    let farewells = futures::future::join_all(farewells);
+    drop(tokio::time::timeout(GOODBYE_LIMIT, farewells).await);
 }
 
 #[cfg(test)]

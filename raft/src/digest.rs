@@ -33,13 +33,13 @@ const KEEP: usize = 16;
 /// The latest digests of this member.
 #[derive(Clone)]
 pub(crate) struct DigestBook {
-    known: Arc<Mutex<BTreeMap<u64, Digests>>>,
+    computed: Arc<Mutex<BTreeMap<u64, Digests>>>,
     changed: watch::Sender<()>,
 }
 
 impl Default for DigestBook {
     fn default() -> Self {
-        Self { known: Arc::default(), changed: watch::Sender::new(()) }
+        Self { computed: Arc::default(), changed: watch::Sender::new(()) }
     }
 }
 
@@ -67,26 +67,26 @@ impl DigestBook {
     }
 
     fn remember(&self, digests: Digests) {
-        let mut known = self.known.lock();
-        known.insert(digests.index, digests);
-        while known.len() > KEEP {
-            known.pop_first();
+        let mut computed = self.computed.lock();
+        computed.insert(digests.index, digests);
+        while computed.len() > KEEP {
+            computed.pop_first();
         }
-        drop(known);
+        drop(computed);
         self.changed.send_replace(());
     }
 
     /// The digests at `index`, once they are known; `None` after `wait`, or if they were dropped.
     pub(crate) async fn at(&self, index: u64, wait: Duration) -> Option<Digests> {
         let mut changed = self.changed.subscribe();
-        let known = async {
+        let computed = async {
             loop {
-                if let Some(found) = self.known.lock().get(&index) {
+                if let Some(found) = self.computed.lock().get(&index) {
                     return Some(found.clone());
                 }
                 changed.changed().await.ok()?;
             }
         };
-        tokio::time::timeout(wait, known).await.ok().flatten()
+        tokio::time::timeout(wait, computed).await.ok().flatten()
     }
 }

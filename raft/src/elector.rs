@@ -69,17 +69,17 @@ async fn succeed(running: &Arc<Running>, leader: u64) {
     let lease = running.config.lease() + LEASE_MARGIN;
     let turn = turn(running);
     let wait = turn * rank(running, leader).min(ATTEMPTS);
-    let heard = running.presence.of(leader).0.map_or_else(Instant::now, Instant::from_std);
+    let heard_at = running.presence.of(leader).0.map_or_else(Instant::now, Instant::from_std);
     // Open connections before asking for votes.
     let warm = running.context.dialer.warm(running.peers_except(leader));
-    let kept = running.promise.kept_until().map_or(heard, Instant::from_std);
-    tokio::join!(warm, tokio::time::sleep_until(kept.max(heard + lease + wait)));
+    let kept = running.promise.kept_until().map_or(heard_at, Instant::from_std);
+    tokio::join!(warm, tokio::time::sleep_until(kept.max(heard_at + lease + wait)));
     for _ in 0..ATTEMPTS {
         if succeeded(running, leader) {
             return;
         }
         let (heard_since, connected) = running.presence.of(leader);
-        if connected || heard_since.map(Instant::from_std) > Some(heard) {
+        if connected || heard_since.map(Instant::from_std) > Some(heard_at) {
             tracing::info!(leader, "the leader is back");
             return;
         }

@@ -56,16 +56,16 @@ fn joining(running: &Running) -> Vec<(MemberRecord, Pace)> {
 
 async fn step(running: &Running, learner: &MemberRecord, pace: Pace) -> Result<(), ClusterError> {
     let wants_vote = matches!(learner.joins, Joins::Voter { .. });
-    let (ready, known) = (pace.is_close(), pace.matched.is_some());
+    let (ready, has_matched) = (pace.is_close(), pace.matched.is_some());
     // Builds of older versions cannot read the record of an adopted member.
     let version = running.machine.read(|state| state.ledger.version());
     let unrecorded = !learner.adopted && version >= SCHEDULING_VERSION;
-    if known && !unrecorded && !(wants_vote && ready) {
+    if has_matched && !unrecorded && !(wants_vote && ready) {
         return Ok(());
     }
     let answer = hello(&running.context.dialer, learner).await?;
     if answer.cluster_id.is_empty() {
-        if known || learner.adopted {
+        if has_matched || learner.adopted {
             let text = format!(
                 "{} lost its disk while it joined: remove it, and add it again",
                 learner.name

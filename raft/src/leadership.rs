@@ -30,7 +30,7 @@ pub enum Leadership {
 }
 
 /// Follows openraft's metrics until consensus ends. Ends the process if it ended by itself.
-pub(crate) async fn watch(running: Arc<Running>, told: watch::Sender<Leadership>) {
+pub(crate) async fn watch(running: Arc<Running>, sender: watch::Sender<Leadership>) {
     let mut metrics = running.raft.metrics();
     let mut listed = None;
     loop {
@@ -46,22 +46,22 @@ pub(crate) async fn watch(running: Arc<Running>, told: watch::Sender<Leadership>
             (current(&running, &metrics), metrics.running_state.clone().err())
         };
         if let Some(fatal) = ended {
-            told.send_replace(Leadership::Stopped);
+            sender.send_replace(Leadership::Stopped);
             if !running.closing.load(Ordering::Acquire) {
                 stop_process(&format!("consensus has ended: {fatal}"));
             }
             return;
         }
-        told.send_if_modified(|known| {
-            let changed = *known != now;
+        sender.send_if_modified(|published| {
+            let changed = *published != now;
             if changed {
                 tracing::info!(leadership = ?now, "leadership changed");
-                *known = now;
+                *published = now;
             }
             changed
         });
         if metrics.changed().await.is_err() {
-            told.send_replace(Leadership::Stopped);
+            sender.send_replace(Leadership::Stopped);
             if !running.closing.load(Ordering::Acquire) {
                 stop_process("consensus has ended without a reason");
             }

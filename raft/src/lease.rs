@@ -133,8 +133,9 @@ impl ReadLease {
     /// Starts the confirmation of reads requested before now.
     pub(crate) fn begin(&self, running: &Running) -> Round {
         let suspended = (self.suspended)();
-        let known = *self.confirmed.lock();
-        let awake = known.is_some_and(|known| known.abs_diff(suspended) <= self.suspension_max);
+        let confirmed_at = *self.confirmed.lock();
+        let awake = confirmed_at
+            .is_some_and(|confirmed_at| confirmed_at.abs_diff(suspended) <= self.suspension_max);
         let leased_in = awake.then(|| self.term(running)).flatten();
         Round { suspended, leased_in, age_max: self.age_max }
     }

@@ -80,8 +80,8 @@ impl LogStore {
         {
             let committed = log.meta(COMMITTED).map_err(io_error)?;
             let committed = committed.map(|id| decode_log_id(Bytes::from(id))).transpose()?;
-            let known = committed.map_or(last, |id| id.index());
-            log.truncate_after(Some(known.min(last))).map_err(io_error)?;
+            let committed_index = committed.map_or(last, |id| id.index());
+            log.truncate_after(Some(committed_index.min(last))).map_err(io_error)?;
         }
         let meter = match log.meta(SIZES).map_err(io_error)? {
             Some(bytes) => LogMeter::decode(keep_bytes, &bytes),

@@ -116,9 +116,9 @@ impl Node {
     }
 
     async fn start(&self, identity: Identity, stores: Stores) -> Result<(), OpenError> {
-        let (config, told) = (self.inner.config.clone(), self.inner.leadership.clone());
+        let (config, leadership) = (self.inner.config.clone(), self.inner.leadership.clone());
         let dialer = self.inner.dialer.clone();
-        let starting = Running::start(config, identity, stores, dialer, told);
+        let starting = Running::start(config, identity, stores, dialer, leadership);
         let ended = |error: tokio::task::JoinError| OpenError::Start(error.to_string());
         let running = self.inner.runtime.handle().spawn(starting).await.map_err(ended)??;
         let identity = &running.identity;

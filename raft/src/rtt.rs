@@ -96,7 +96,7 @@ fn summary(id: u64, name: String, samples: &VecDeque<Duration>) -> Option<RoundT
 pub(crate) async fn watch(running: Arc<Running>) {
     let mut due = tokio::time::interval_at(tokio::time::Instant::now() + ASK_EVERY, ASK_EVERY);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut under_way, mut asked) = (FuturesUnordered::new(), BTreeSet::new());
+    let (mut under_way, mut pinging) = (FuturesUnordered::new(), BTreeSet::new());
     loop {
         tokio::select! {
             _ = due.tick() => {
@@ -104,13 +104,13 @@ pub(crate) async fn watch(running: Arc<Running>) {
                 running.round_trips.keep(&members);
                 running.contacts.keep(&members);
                 for member in members {
-                    if asked.insert(member.id) {
+                    if pinging.insert(member.id) {
                         under_way.push(ask(&running, member));
                     }
                 }
             }
             Some(id) = under_way.next() => {
-                asked.remove(&id);
+                pinging.remove(&id);
             }
         }
     }
@@ -125,9 +125,9 @@ async fn ask(running: &Running, member: MemberRecord) -> u64 {
         tokio::time::timeout(limit, async {
             // The first call opens a connection if there is none.
             hello(running, member, Lane::Heartbeat).await?;
-            let asked = Instant::now();
+            let sent_at = Instant::now();
             let answer = hello(running, member, Lane::Heartbeat).await?;
-            Some((asked.elapsed(), answer))
+            Some((sent_at.elapsed(), answer))
         }),
     );
     drop(votes);

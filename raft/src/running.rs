@@ -109,7 +109,7 @@ impl Running {
         identity: Identity,
         stores: Stores,
         dialer: Arc<Dialer>,
-        told: watch::Sender<Leadership>,
+        leadership: watch::Sender<Leadership>,
     ) -> Result<Arc<Self>, OpenError> {
         let failed = |error: &dyn std::fmt::Display| OpenError::Start(error.to_string());
         let cluster = identity.cluster_id;
@@ -177,7 +177,7 @@ impl Running {
         });
         *running.tasks.lock() = Tasks {
             finite: vec![
-                tokio::spawn(leadership::watch(running.clone(), told)),
+                tokio::spawn(leadership::watch(running.clone(), leadership)),
                 tokio::spawn(compaction::run(running.clone())),
             ],
             endless: vec![

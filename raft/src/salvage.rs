@@ -91,7 +91,7 @@ pub fn salvage(
         load_state(identity.cluster_id, &stores.image).map_err(|error| content(&error))?;
     let committed = stores.log.meta(COMMITTED)?;
     let committed = committed.map(|bytes| decode_log_id(Bytes::from(bytes))).transpose();
-    let known = committed.map_err(|error| content(&error))?.map_or(0, |id| id.index());
+    let committed_index = committed.map_err(|error| content(&error))?.map_or(0, |id| id.index());
     let imaged = state.applied.as_ref().map_or(0, |id| id.index());
     replay(&stores.log, &mut state)?;
     let mut header = header(&identity, program, wall_ms);
@@ -102,7 +102,7 @@ pub fn salvage(
     let digest = write(out, &header, &state)
         .map_err(|source| SalvageError::Write { path: out.to_owned(), source })?;
     stores.log.close();
-    Ok(Salvaged { header, digest, committed: known.max(imaged) })
+    Ok(Salvaged { header, digest, committed: committed_index.max(imaged) })
 }
 
 /// Applies, in memory, all that the log has behind the image.

@@ -92,8 +92,8 @@ impl RaftStateMachine<Types> for StateMachine {
         let mut turn = 0;
         while let Some((entry, responder)) = entries.try_next().await? {
             let command = machine::read(&entry);
-            let known = command.as_ref().ok().and_then(Option::as_ref);
-            let applied = if is_costly(&entry, known) {
+            let decoded = command.as_ref().ok().and_then(Option::as_ref);
+            let applied = if is_costly(&entry, decoded) {
                 // The tasks that this thread would run next, above all RaftCore, move to another thread meanwhile.
                 tokio::task::block_in_place(|| self.machine.apply(&entry, command))
             } else {

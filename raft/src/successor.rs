@@ -18,8 +18,8 @@ use crate::transfer::{Handover, transfer_leader};
 /// Hands leadership to the voter whose disk has the most room, if one is not full; returns whether there is one.
 pub(crate) async fn to_one_with_room(running: &Running) -> Result<bool, ClusterError> {
     let answers = others(running).await;
-    let asked = answers.iter().map(|(name, answer)| (answer.disk_room, name.as_str()));
-    let Some(name) = roomiest(asked) else { return Ok(false) };
+    let rooms = answers.iter().map(|(name, answer)| (answer.disk_room, name.as_str()));
+    let Some(name) = roomiest(rooms) else { return Ok(false) };
     tracing::warn!(to = name, "the disk is full; leadership is handed over");
     transfer_leader(running, Some(name), Handover::FullDisk).await.map(|()| true)
 }
@@ -34,11 +34,11 @@ async fn others(running: &Running) -> Vec<(String, HelloResponse)> {
         let ids = config.voter_ids().filter(|id| *id != running.context.me && keeps_up(*id));
         ids.filter_map(|id| config.get_node(&id).cloned()).collect()
     };
-    let asked = others.into_iter().map(async |member| {
+    let requests = others.into_iter().map(async |member| {
         let answer = hello(&running.context.dialer, &member).await.ok()?;
         (answer.member_id == member.id).then_some((member.name, answer))
     });
-    futures::future::join_all(asked).await.into_iter().flatten().collect()
+    futures::future::join_all(requests).await.into_iter().flatten().collect()
 }
 
 /// The voter with the most disk room, as [`disk_room_number`], if any is not full. A voter with an older build does not

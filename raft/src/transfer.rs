@@ -52,8 +52,8 @@ impl Handover {
 
     /// The most likely cause if a build sends no cause or an unknown one.
     fn of_number(number: u32) -> Self {
-        let known = (1..).zip(REASONS).find(|(known, _)| *known == number);
-        known.map_or(Self::Requested, |(_, reason)| reason)
+        let reason = (1..).zip(REASONS).find(|(reason, _)| *reason == number);
+        reason.map_or(Self::Requested, |(_, reason)| reason)
     }
 }
 
@@ -72,7 +72,7 @@ pub enum LeaderLeft {
 pub(crate) struct Handovers {
     own: AtomicU32,
     /// The term of the leader that handed over last, the cause, and when this was heard.
-    heard: Mutex<Option<(u64, Handover, Instant)>>,
+    announced: Mutex<Option<(u64, Handover, Instant)>>,
 }
 
 impl Handovers {
@@ -83,14 +83,14 @@ impl Handovers {
 
     /// The leader of `term` hands over.
     pub(crate) fn record(&self, term: u64, number: u32) {
-        *self.heard.lock() = Some((term, Handover::of_number(number), Instant::now()));
+        *self.announced.lock() = Some((term, Handover::of_number(number), Instant::now()));
     }
 
     /// Why the leader of `term` handed over, if it did so within this time. A leader that kept leading after all may
     /// be lost much later.
     pub(crate) fn of(&self, term: u64, within: Duration) -> Option<Handover> {
-        let (of, why, heard) = (*self.heard.lock())?;
-        (of == term && heard.elapsed() < within).then_some(why)
+        let (of, why, announced) = (*self.announced.lock())?;
+        (of == term && announced.elapsed() < within).then_some(why)
     }
 }
 

@@ -322,17 +322,17 @@ impl EngineConfig {
             let reason = "\"auto\" counts devices, which only the engine vllm has";
             return invalid("engine.slots", reason.into());
         }
-        let said = self.engine_args.get("tensor_parallel_size");
+        let configured = self.engine_args.get("tensor_parallel_size");
         let size = self.tensor_parallel_size;
-        if size != 1 && said.is_some_and(|said| *said != size) {
+        if size != 1 && configured.is_some_and(|configured| *configured != size) {
             let reason = "must be the same as in engine_args if set there".into();
             return invalid("engine.tensor_parallel_size", reason);
         }
         if self.models.is_empty() {
             return invalid("engine.models", "name a model, or \"*\" for any".into());
         }
-        let known = |task: &&String| task.is_empty() || TASKS.contains(&task.as_str());
-        if let Some(task) = self.tasks.iter().find(|task| !known(task)) {
+        let is_supported = |task: &&String| task.is_empty() || TASKS.contains(&task.as_str());
+        if let Some(task) = self.tasks.iter().find(|task| !is_supported(task)) {
             return invalid("engine.tasks", format!("the task {task:?} is not known"));
         }
         match self.kind {

@@ -30,7 +30,7 @@ pub enum ConfigError {
         /// The position and the problem.
         message: String,
     },
-    #[error("{origin}: unknown key {key}{}", meant(nearest.as_deref(), known))]
+    #[error("{origin}: unknown key {key}{}", meant(nearest.as_deref(), allowed))]
     UnknownKey {
         /// The file, or the origin of the text.
         origin: String,
@@ -39,7 +39,7 @@ pub enum ConfigError {
         /// The most similar known key.
         nearest: Option<String>,
         /// The known keys of its table.
-        known: Vec<String>,
+        allowed: Vec<String>,
     },
     /// A value is missing or out of bounds.
     #[error(transparent)]
@@ -53,10 +53,10 @@ impl ConfigError {
     }
 }
 
-fn meant(nearest: Option<&str>, known: &[String]) -> String {
+fn meant(nearest: Option<&str>, allowed: &[String]) -> String {
     match nearest {
         Some(nearest) => format!(", did you mean {nearest}?"),
-        None => format!("; known are {}", known.join(", ")),
+        None => format!("; known are {}", allowed.join(", ")),
     }
 }
 
@@ -90,17 +90,17 @@ fn check_keys(file: &Table, origin: &str) -> Result<(), ConfigError> {
         };
         match value {
             Value::Table(block) => {
-                let known = of_section(&format!("{name}."), None);
+                let allowed = of_section(&format!("{name}."), None);
                 // A map has no keys of its own.
-                if !known.is_empty() {
-                    check_table(block, &format!("{name}."), &known, origin)?;
+                if !allowed.is_empty() {
+                    check_table(block, &format!("{name}."), &allowed, origin)?;
                 }
             }
             Value::Array(blocks) => {
                 for block in blocks.iter().filter_map(Value::as_table) {
                     let kind = block.get("kind").and_then(Value::as_str).unwrap_or_default();
-                    let known = of_section(&format!("{name}[]."), Some(kind));
-                    check_table(block, &format!("{name}."), &known, origin)?;
+                    let allowed = of_section(&format!("{name}[]."), Some(kind));
+                    check_table(block, &format!("{name}."), &allowed, origin)?;
                 }
             }
             _ => {}
@@ -112,12 +112,14 @@ fn check_keys(file: &Table, origin: &str) -> Result<(), ConfigError> {
 fn check_table(
     table: &Table,
     prefix: &str,
-    known: &[&str],
+    allowed: &[&str],
     origin: &str,
 ) -> Result<(), ConfigError> {
-    let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
-    let nearest = nearest(key, known.iter().copied()).map(|known| format!("{prefix}{known}"));
+    let Some(key) = table.keys().find(|key| !allowed.contains(&key.as_str())) else {
+        return Ok(());
+    };
+    let nearest = nearest(key, allowed.iter().copied()).map(|allowed| format!("{prefix}{allowed}"));
     let key = format!("{prefix}{key}");
-    let known = known.iter().map(|known| (*known).to_owned()).collect();
-    Err(ConfigError::UnknownKey { origin: origin.to_owned(), key, nearest, known })
+    let allowed = allowed.iter().map(|allowed| (*allowed).to_owned()).collect();
+    Err(ConfigError::UnknownKey { origin: origin.to_owned(), key, nearest, allowed })
 }

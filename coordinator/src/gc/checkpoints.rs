@@ -100,7 +100,7 @@ async fn sweep(leading: &LeaderState, store: &BlobStore) -> Result<(), GcError> 
         // began before the listing.
         let listed = store.list(&prefix).await?;
         still_leads(leading).await?;
-        let known: BTreeSet<String> = leading.node.ledger(|l| {
+        let live_folders: BTreeSet<String> = leading.node.ledger(|l| {
             let training = l.training(&job);
             let numbers =
                 training.iter().flat_map(|t| t.checkpoints().map(|c| c.number).collect::<Vec<_>>());
@@ -109,7 +109,7 @@ async fn sweep(leading: &LeaderState, store: &BlobStore) -> Result<(), GcError> 
         });
         let named = |key: &String| {
             let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
-            known.contains(&format!("{folder}/"))
+            live_folders.contains(&format!("{folder}/"))
         };
         let orphans: Vec<String> = listed.into_iter().filter(|key| !named(key)).collect();
         metrics::counter!("rollout_checkpoint_objects_swept_total").increment(orphans.len() as u64);

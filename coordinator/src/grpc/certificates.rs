@@ -26,10 +26,10 @@ pub(super) fn whose(identity: &str) -> Result<Revoked, RpcError> {
     if identity.is_empty() {
         return Ok(Revoked::Everyone);
     }
-    let known = revoked_certificates::parse(identity)
+    let parsed = revoked_certificates::parse(identity)
         .and_then(|(role, name)| Identity::new(role, name, Vec::new()).ok());
-    match known {
-        Some(known) => Ok(Revoked::Identity(known.to_string())),
+    match parsed {
+        Some(parsed) => Ok(Revoked::Identity(parsed.to_string())),
         None => {
             let identity: String = identity.chars().take(160).collect();
             let roles = Role::ALL.map(Role::as_str).join(", ");
@@ -148,12 +148,12 @@ impl v1::certificates_server::Certificates for CertificatesService {
             );
             return Err(RpcError::new(ErrorCode::RevocationUnsafe, text).into());
         }
-        let told = whose.to_string();
+        let revoked = whose.to_string();
         let by = author(peer.as_ref());
         let op = RevocationOp::Revoke { whose, issued_before_s, reason: r.reason, by };
         self.0.apply(Some(id), OpKind::Revocation(op)).await?;
         tracing::warn!(
-            by = %identity, certificates = told, issued_before_s, force = r.force,
+            by = %identity, certificates = revoked, issued_before_s, force = r.force,
             "certificates were revoked"
         );
         Ok(Response::new(v1::RevokeResponse { header: Some(self.0.header()) }))
@@ -170,9 +170,9 @@ impl v1::certificates_server::Certificates for CertificatesService {
         check_every_namespace(&identity)?;
         let whose = whose(&r.identity)?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
-        let told = whose.to_string();
+        let revoked = whose.to_string();
         self.0.apply(Some(id), OpKind::Revocation(RevocationOp::Withdraw { whose, by })).await?;
-        tracing::warn!(by = %identity, certificates = told, "a revocation of certificates was withdrawn");
+        tracing::warn!(by = %identity, certificates = revoked, "a revocation of certificates was withdrawn");
         Ok(Response::new(v1::WithdrawResponse { header: Some(self.0.header()) }))
     }
 

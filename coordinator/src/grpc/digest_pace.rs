@@ -50,14 +50,14 @@ impl DigestPace {
     ) -> Result<u64, RpcError> {
         let came = Instant::now();
         let mut latest = self.latest.lock().await;
-        if let Some(asked) = *latest {
-            if let Some(index) = asked.index {
-                if asked.at >= came {
+        if let Some(request) = *latest {
+            if let Some(index) = request.index {
+                if request.at >= came {
                     return Ok(index);
                 }
-                let _ = timeout_at(asked.at + COMPUTING_MAX, computed(index)).await;
+                let _ = timeout_at(request.at + COMPUTING_MAX, computed(index)).await;
             }
-            sleep_until(asked.at + self.every).await;
+            sleep_until(request.at + self.every).await;
         }
         let at = Instant::now();
         *latest = Some(RequestedDigest { at, index: None });
@@ -75,10 +75,10 @@ mod tests {
     #[tokio::test]
     async fn concurrent_requests_share_a_digest_that_starts_after_they_arrived() {
         let pace = DigestPace::of(Duration::from_millis(20));
-        let (asked, begun) = (AtomicU64::new(0), Instant::now());
+        let (requests, begun) = (AtomicU64::new(0), Instant::now());
         let ask = || {
             pace.ask(|_| async {}, async {
-                let index = asked.fetch_add(1, Ordering::Relaxed) + 1;
+                let index = requests.fetch_add(1, Ordering::Relaxed) + 1;
                 tokio::task::yield_now().await;
                 Ok(index)
             })
@@ -89,7 +89,7 @@ mod tests {
         for index in indexes {
             assert!(index.expect("an index") > first, "it was asked for before they came");
         }
-        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        assert_eq!(requests.load(Ordering::Relaxed), 2);
         assert!(begun.elapsed() >= Duration::from_millis(20));
     }
 

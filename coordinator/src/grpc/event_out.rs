@@ -18,8 +18,8 @@ fn kind_of(kind: &EventKind) -> &'static str {
         EventKind::EpochOpened { .. } => "epoch_opened",
         EventKind::LeaderChanged { .. } => "leader_changed",
         EventKind::MemberChanged { to, .. } => {
-            let known = |kind: &&&str| kind.strip_prefix("member_") == Some(to);
-            EVENT_KINDS.iter().find(known).copied().unwrap_or("member_changed")
+            let is_kind = |kind: &&&str| kind.strip_prefix("member_") == Some(to);
+            EVENT_KINDS.iter().find(is_kind).copied().unwrap_or("member_changed")
         }
         EventKind::SettingChanged { .. } => "setting_changed",
         EventKind::WorkerRegistered { .. } => "worker_registered",
@@ -32,8 +32,8 @@ fn kind_of(kind: &EventKind) -> &'static str {
         EventKind::WorkerCordoned { .. } => "worker_uncordoned",
         EventKind::RunCreated { .. } => "run_created",
         EventKind::RunChanged { to, .. } => {
-            let known = |kind: &&&str| kind.strip_prefix("run_") == Some(to);
-            EVENT_KINDS.iter().find(known).copied().unwrap_or("run_changed")
+            let is_kind = |kind: &&&str| kind.strip_prefix("run_") == Some(to);
+            EVENT_KINDS.iter().find(is_kind).copied().unwrap_or("run_changed")
         }
         EventKind::Granted { .. } => "granted",
         EventKind::Stolen { .. } => "stolen",
@@ -43,8 +43,8 @@ fn kind_of(kind: &EventKind) -> &'static str {
         EventKind::Retried { .. } => "retried",
         EventKind::Job { what, .. } => what,
         EventKind::TrainingChanged { to, .. } => {
-            let known = |kind: &&&str| kind.strip_prefix("training_") == Some(to);
-            EVENT_KINDS.iter().find(known).copied().unwrap_or("training_changed")
+            let is_kind = |kind: &&&str| kind.strip_prefix("training_") == Some(to);
+            EVENT_KINDS.iter().find(is_kind).copied().unwrap_or("training_changed")
         }
     }
 }

@@ -66,7 +66,7 @@ impl v1::events_server::Events for EventsService {
             revoked_certificates::check_contact(&self.shared)?;
         }
         let node = &self.shared.node;
-        let Some(told) = node.watch_events() else {
+        let Some(applied) = node.watch_events() else {
             let message = "this member belongs to no cluster yet";
             return Err(RpcError::new(ErrorCode::NotBootstrapped, message).into());
         };
@@ -94,7 +94,7 @@ impl v1::events_server::Events for EventsService {
             until: (!r.follow).then_some(end),
             _place: place,
         };
-        tokio::spawn(reader.run(told, out));
+        tokio::spawn(reader.run(applied, out));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 }
@@ -112,10 +112,10 @@ struct Reader {
 }
 
 impl Reader {
-    async fn run(mut self, mut told: watch::Receiver<u64>, out: mpsc::Sender<Batch>) {
-        let mut said: Option<Instant> = None;
+    async fn run(mut self, mut applied: watch::Receiver<u64>, out: mpsc::Sender<Batch>) {
+        let mut sent_at: Option<Instant> = None;
         loop {
-            told.mark_unchanged();
+            applied.mark_unchanged();
             if self.until.is_none()
                 && let Err(error) = revoked_certificates::check_contact(&self.shared)
             {
@@ -130,12 +130,12 @@ impl Reader {
                 }
             };
             let ends = !more && self.until.is_some_and(|end| self.from.index >= end);
-            let silent = said.is_none_or(|at| at.elapsed() >= TELL_EVERY);
+            let silent = sent_at.is_none_or(|at| at.elapsed() >= TELL_EVERY);
             if !events.is_empty() || ends || silent {
                 if !self.send(events, &out).await {
                     return;
                 }
-                said = Some(Instant::now());
+                sent_at = Some(Instant::now());
             }
             if ends {
                 return;
@@ -146,7 +146,7 @@ impl Reader {
                 continue;
             }
             tokio::select! {
-                changed = told.changed() => match changed {
+                changed = applied.changed() => match changed {
                     Ok(()) => tokio::time::sleep(MERGE).await,
                     Err(_) => return,
                 },

@@ -172,7 +172,7 @@ fn of_workers(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
             };
             one(None, OpKind::Register(Box::new(registration)))
         }
-        8 => said_by_worker(ledger, read(bytes)?),
+        8 => ops_of_worker(ledger, read(bytes)?),
         9 => {
             let r: v1::DrainWorkerRequest = read(bytes)?;
             let session = worker_of(ledger, &r.namespace, &r.name)?;
@@ -198,7 +198,7 @@ fn of_workers(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
 
 /// The operations that a worker's message results in. A heartbeat counts as the last one before the worker fell
 /// silent.
-fn said_by_worker(ledger: &Ledger, message: v1::WorkerMessage) -> Checked<Vec<Op>> {
+fn ops_of_worker(ledger: &Ledger, message: v1::WorkerMessage) -> Checked<Vec<Op>> {
     let session = SessionId(message.session);
     match message.kind {
         Some(Up::Heartbeat(heartbeat)) => {
@@ -457,8 +457,8 @@ fn of_checkpoints(
             let by = by_in(identity, r.by.clone())?;
             let report = Box::new(checkpoint::report_in(&r)?);
             let mut progress = Vec::new();
-            for said in r.progress {
-                let v1::ShardProgress { dataset, epoch, shard, end_sample } = said;
+            for progress in r.progress {
+                let v1::ShardProgress { dataset, epoch, shard, end_sample } = progress;
                 let samples =
                     samples_before(ledger, &by.job.namespace, &dataset, shard, end_sample)?;
                 progress.push(ShardProgress { dataset, epoch, shard, samples });

@@ -303,8 +303,8 @@ impl Weighing {
 
     fn key(&mut self, key: u64) -> Option<usize> {
         let of = self.levels.last()?.of;
-        let known = CONTRACT.types.get(of).and_then(|kinds| kinds.get(&(key >> 3)));
-        let kind = known.copied().filter(|_| self.groups == 0).unwrap_or(Kind::Opaque);
+        let declared = CONTRACT.types.get(of).and_then(|kinds| kinds.get(&(key >> 3)));
+        let kind = declared.copied().filter(|_| self.groups == 0).unwrap_or(Kind::Opaque);
         match key & 7 {
             0 => self.state = State::Varint,
             1 => self.skip(8, Counts::Once)?,

@@ -37,11 +37,11 @@ impl Listed {
     ///
     /// # Errors
     /// A namespace that the caller may not see.
-    pub(crate) fn of(identity: &Identity, asked: &str) -> Result<Self, RpcError> {
-        if asked == ALL_NAMESPACES {
+    pub(crate) fn of(identity: &Identity, requested: &str) -> Result<Self, RpcError> {
+        if requested == ALL_NAMESPACES {
             return Ok(Self::All(identity.clone()));
         }
-        let namespace = namespace_or_default(asked);
+        let namespace = namespace_or_default(requested);
         check_namespace(identity, &namespace)?;
         Ok(Self::One(namespace))
     }

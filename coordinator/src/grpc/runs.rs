@@ -105,8 +105,8 @@ impl v1::runs_server::Runs for RunsService {
             let view = l.find_run(&namespace, &r.name).and_then(|no| l.run_view(no));
             view.map(|view| view.spec.store_url)
         });
-        let asked = std::mem::take(&mut spec.store_url);
-        spec.store_url = self.0.stores.recorded(asked, there).map_err(convert::invalid)?;
+        let requested_url = std::mem::take(&mut spec.store_url);
+        spec.store_url = self.0.stores.recorded(requested_url, there).map_err(convert::invalid)?;
         let folder = folder_of(&r.name, &self.0.cluster_id(), r.folder)?;
         let kind = OpKind::CreateRun(op::CreateRun { namespace, name: r.name, spec, folder });
         match self.0.apply(Some(id), kind).await? {

@@ -38,9 +38,9 @@ fn all(ledger: &Ledger) -> Vec<v1::Setting> {
 /// The change that a request asks for.
 pub(super) fn change_in(name: &str, value: u32) -> Result<SettingOp, RpcError> {
     SettingOp::of_name(name, value).ok_or_else(|| {
-        let known: Vec<&str> = Settings::default().views().iter().map(|view| view.name).collect();
+        let names: Vec<&str> = Settings::default().views().iter().map(|view| view.name).collect();
         let name: String = name.chars().take(64).collect();
-        invalid(format!("there is no setting {name:?}; the settings are: {}", known.join(", ")))
+        invalid(format!("there is no setting {name:?}; the settings are: {}", names.join(", ")))
     })
 }
 

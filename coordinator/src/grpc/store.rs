@@ -149,13 +149,13 @@ impl v1::store_server::Store for StoreService {
         }
         let name = name_in(&identity, r.store.clone())?;
         let keys = r.awaited.iter().map(|one| one.key.clone()).collect();
-        let asked = v1::StoreReadRequest { keys, ..Default::default() };
+        let request = v1::StoreReadRequest { keys, ..Default::default() };
         // A member that does not lead may not know yet that the caller has joined.
         self.shared.leading()?;
         let incarnation = self.incarnation_in(r.store.as_ref());
         self.check_round_member(&identity, &name, incarnation)?;
         let look = |l: &Ledger| {
-            let values = if r.values { read(l, &name, &asked).values } else { Vec::new() };
+            let values = if r.values { read(l, &name, &request).values } else { Vec::new() };
             (refusal(l, &identity, &name, incarnation), values)
         };
         let (ready, seen, (refused, values)) =
@@ -256,10 +256,14 @@ fn answer_out(answer: StoreAnswer) -> v1::StoreAnswer {
 }
 
 /// Reads everything at one index.
-fn read(ledger: &Ledger, name: &StoreName, asked: &v1::StoreReadRequest) -> v1::StoreReadResponse {
+fn read(
+    ledger: &Ledger,
+    name: &StoreName,
+    request: &v1::StoreReadRequest,
+) -> v1::StoreReadResponse {
     let store = ledger.store(name);
     let (mut values, mut bytes) = (Vec::new(), 0);
-    for key in &asked.keys {
+    for key in &request.keys {
         let value = store.and_then(|s| s.get(key)).map(<[u8]>::to_vec);
         bytes += value.as_ref().map_or(0, Vec::len);
         if bytes > ANSWER_BYTES_MAX && !values.is_empty() {
@@ -267,7 +271,7 @@ fn read(ledger: &Ledger, name: &StoreName, asked: &v1::StoreReadRequest) -> v1::
         }
         values.push(answer_out(StoreAnswer::Value(value)));
     }
-    let listed = store.filter(|_| asked.list_keys);
+    let listed = store.filter(|_| request.list_keys);
     let present = listed.map(|s| s.keys().map(|key| key.to_vec().into()).collect());
     let length = |queue: &bytes::Bytes| store.map_or(0, |s| s.queue_len(queue) as u64);
     v1::StoreReadResponse {
@@ -275,7 +279,7 @@ fn read(ledger: &Ledger, name: &StoreName, asked: &v1::StoreReadRequest) -> v1::
         answered: values.len() as u32,
         values,
         present: present.unwrap_or_default(),
-        lengths: asked.queues.iter().map(length).collect(),
+        lengths: request.queues.iter().map(length).collect(),
         keys: store.map_or(0, |s| s.len() as u64),
     }
 }

@@ -252,15 +252,15 @@ impl StoreWaits {
         let registered = self.register(store, awaited);
         let sighted = &registered.sighted;
         let deadline = Instant::now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
-        let told = sighted.answer_due();
-        tokio::pin!(told);
+        let answer_due = sighted.answer_due();
+        tokio::pin!(answer_due);
         let mut last = false;
-        let mut known = None;
+        let mut checked_changes = None;
         loop {
             let (complete, now, found) = self.shared.seen(|l| {
                 let there = |one: &v1::StoreAwaited| is_there(l, store, one);
                 let changes = l.store_changes();
-                let complete = match known == Some(changes) {
+                let complete = match checked_changes == Some(changes) {
                     true => sighted.is_complete(),
                     false => sighted.look(awaited, there),
                 };
@@ -268,7 +268,7 @@ impl StoreWaits {
                 // A key that was there and is gone is not an answer as of this read, and neither are keys that were
                 // seen one by one.
                 let now = complete && awaited.len() == 1 && there(&awaited[0]);
-                known = Some(changes);
+                checked_changes = Some(changes);
                 let found = if complete || last { read(l) } else { Default::default() };
                 (complete, now, found)
             });
@@ -281,7 +281,7 @@ impl StoreWaits {
             }
             tokio::select! {
                 () = sighted.all.notified() => {}
-                () = &mut told => last = true,
+                () = &mut answer_due => last = true,
                 () = tokio::time::sleep_until(deadline) => last = true,
                 () = leading.ended.cancelled() => last = true,
                 () = tokio::time::sleep(LOOK_EVERY) => {

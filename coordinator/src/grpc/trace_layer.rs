@@ -33,14 +33,14 @@ impl Around for Trace {
         let method = method_of(request.uri().path());
         let span = tracing::info_span!("request", method, trace_id = traced.trace_id());
         let answer = span.in_scope(|| inner.call(request));
-        let told = async move {
+        let traced_call = async move {
             let response = answer.await;
             if let Ok(response) = &response {
                 ended(open, response.headers());
             }
             response
         };
-        trace::within(traced, told.instrument(span)).boxed()
+        trace::within(traced, traced_call.instrument(span)).boxed()
     }
 }
 

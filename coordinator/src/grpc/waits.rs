@@ -34,8 +34,8 @@ pub(crate) struct Waits {
 impl Waits {
     /// The value of `counted` changes when a wait should read again.
     pub(crate) fn new(shared: Arc<Shared>, counted: fn(&Ledger) -> u64) -> Self {
-        let (told, changes) = watch::channel(0);
-        tokio::spawn(publish_changes(shared.clone(), counted, told));
+        let (sender, changes) = watch::channel(0);
+        tokio::spawn(publish_changes(shared.clone(), counted, sender));
         Self { shared, changes, room: FairRoom::new(WAITS_MAX) }
     }
 
@@ -98,19 +98,19 @@ impl Waits {
 async fn publish_changes(
     shared: Arc<Shared>,
     counted: fn(&Ledger) -> u64,
-    told: watch::Sender<u64>,
+    sender: watch::Sender<u64>,
 ) {
-    while !told.is_closed() {
+    while !sender.is_closed() {
         let Some(mut applied) = shared.node.watch_applied() else {
             tokio::time::sleep(LOOK_EVERY).await;
             continue;
         };
         loop {
             let now = shared.node.ledger(counted);
-            told.send_if_modified(|known| std::mem::replace(known, now) != now);
+            sender.send_if_modified(|published| std::mem::replace(published, now) != now);
             tokio::select! {
                 changed = applied.changed() => if changed.is_err() { break },
-                () = told.closed() => return,
+                () = sender.closed() => return,
             }
         }
         tokio::time::sleep(LOOK_EVERY).await;

@@ -38,7 +38,7 @@ pub(super) fn start(
     let (out, queue) = mpsc::channel(OUTBOX);
     let (queue, answers) = newest.open(queue);
     // The first message carries the epoch, before the worker sends anything in an older one.
-    let told = leading.node.membership_index();
+    let sent_membership = leading.node.membership_index();
     let welcome = v1::LeaderMessage { header: Some(leading.full_header()), kind: None };
     let _ = out.try_send(Ok(welcome));
     let own = WorkerStream::new(out.clone());
@@ -56,7 +56,7 @@ pub(super) fn start(
         session,
         room,
         compared,
-        told,
+        sent_membership,
     };
     tokio::spawn(serving.run(inbound).in_current_span());
     answers
@@ -81,7 +81,7 @@ struct Serving {
     /// Whether rows that have ended at the worker were compared with the ledger.
     compared: bool,
     /// The last membership that was sent to it.
-    told: u64,
+    sent_membership: u64,
 }
 
 /// What the ledger has of a worker when a message arrives.
@@ -167,22 +167,22 @@ impl Serving {
             }
         }
         let session = SessionId(message.session);
-        let known = self.shared.node.ledger(|l| WorkerInLedger {
+        let worker = self.shared.node.ledger(|l| WorkerInLedger {
             instance: l.worker_instance(session),
             slots: l.slots_of(session).unwrap_or(0),
             workers: l.worker_count(),
             index: l.applied().index,
         });
-        let instance = self.speak_for(session, message.instance, &known)?;
+        let instance = self.speak_for(session, message.instance, &worker)?;
         self.leading.liveness.record_message(session, self.leading.now());
         match message.kind {
-            Some(Up::Heartbeat(heartbeat)) => self.heartbeat(session, heartbeat, &known).await,
+            Some(Up::Heartbeat(heartbeat)) => self.heartbeat(session, heartbeat, &worker).await,
             Some(Up::Exchange(exchange)) => {
                 let (leading, out) = (self.leading.clone(), self.out.clone());
                 let room = self.room.clone().ok_or_else(|| session_unknown(session))?;
-                let place = room.place(&exchange, known.slots).await;
+                let place = room.place(&exchange, worker.slots).await;
                 // Without a session there are no slots, and the bound does not apply.
-                let place = place.map_err(|error| match known.instance {
+                let place = place.map_err(|error| match worker.instance {
                     Some(_) => error,
                     None => session_unknown(session),
                 })?;
@@ -207,16 +207,16 @@ impl Serving {
         instance: u64,
         at: &WorkerInLedger,
     ) -> Result<u64, RpcError> {
-        let (registered, known) = (at.instance, self.session);
-        if known.is_some_and(|(spoken, _)| spoken != session) {
+        let (registered, spoken_for) = (at.instance, self.session);
+        if spoken_for.is_some_and(|(spoken, _)| spoken != session) {
             return Err(convert::invalid("a stream serves only one session"));
         }
-        if known.is_none() {
+        if spoken_for.is_none() {
             self.shared.check_session(&self.identity, session)?;
         }
-        let own = known.map_or(instance, |(_, own)| own);
+        let own = spoken_for.map_or(instance, |(_, own)| own);
         check_instance(session, own, registered)?;
-        if known.is_none() {
+        if spoken_for.is_none() {
             let worker = self.shared.node.ledger(|l| {
                 l.worker_name(session).map(|(space, name)| (space.to_owned(), name.to_owned()))
             });
@@ -232,7 +232,7 @@ impl Serving {
     /// The header, with the members if they have changed since it last had them.
     fn header(&mut self) -> v1::ClusterHeader {
         let now = self.leading.node.membership_index();
-        match std::mem::replace(&mut self.told, now) == now {
+        match std::mem::replace(&mut self.sent_membership, now) == now {
             true => self.leading.header(),
             false => self.leading.full_header(),
         }
@@ -242,25 +242,25 @@ impl Serving {
         &mut self,
         session: SessionId,
         heartbeat: v1::Heartbeat,
-        known: &WorkerInLedger,
+        worker: &WorkerInLedger,
     ) -> Result<(), RpcError> {
         // The stream's first message decided for which session it may speak.
-        if known.instance.is_none() {
+        if worker.instance.is_none() {
             return Err(session_unknown(session));
         }
-        let started = named(&heartbeat.started, known.slots)?;
-        let unfinished = named(&heartbeat.unfinished, known.slots)?;
+        let started = named(&heartbeat.started, worker.slots)?;
+        let unfinished = named(&heartbeat.unfinished, worker.slots)?;
         // Started rows include those that have ended at the worker. They are compared once per stream: later, the
         // worker's own result may have decided them, and the answer to it is on its way.
         let ended_too = !std::mem::replace(&mut self.compared, true);
         let ended = if ended_too { &started[..] } else { &[] };
         self.leading.revoke_lost(session, &unfinished, ended);
-        self.leading.liveness.heartbeat(session, self.leading.now(), (started, known.index));
+        self.leading.liveness.heartbeat(session, self.leading.now(), (started, worker.index));
         let idle = self.leading.record_loads(session, &heartbeat.slots);
         if idle && !self.leading.parked.is_empty() {
             self.leading.wake();
         }
-        let heartbeat_ms = self.leading.heartbeat_ms(known.workers);
+        let heartbeat_ms = self.leading.heartbeat_ms(worker.workers);
         let answer = v1::HeartbeatAnswer { seq: heartbeat.seq, heartbeat_ms };
         let answer =
             v1::LeaderMessage { header: Some(self.header()), kind: Some(Down::Heartbeat(answer)) };

@@ -51,13 +51,13 @@ impl Shared {
         identity: &Identity,
         session: SessionId,
     ) -> Result<(), RpcError> {
-        let known = self.node.ledger(|l| {
+        let allowed = self.node.ledger(|l| {
             l.worker_name(session).map(|(namespace, name)| {
                 let named = identity.role != Role::Worker || name == identity.name;
                 named && identity.allows_namespace(namespace)
             })
         });
-        match known {
+        match allowed {
             Some(true) => Ok(()),
             Some(false) => Err(RpcError::new(
                 ErrorCode::PermissionDenied,

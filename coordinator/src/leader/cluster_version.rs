@@ -32,11 +32,11 @@ pub(crate) fn supported(
 /// The target version: the requested one, or the highest that all members support.
 pub(crate) fn target(
     members: &[(MemberRecord, Range)],
-    asked: u32,
+    requested: u32,
     now: u32,
 ) -> Result<u32, RpcError> {
     let highest = members.iter().map(|(_, range)| range.1).min().unwrap_or(now);
-    let target = if asked == 0 { highest.max(now) } else { asked };
+    let target = if requested == 0 { highest.max(now) } else { requested };
     if target < now {
         let why = format!("the cluster's version is {now}, and is never lowered");
         return Err(refused(why));

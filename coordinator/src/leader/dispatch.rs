@@ -73,11 +73,11 @@ pub(crate) async fn claim_speculatively_for(leading: Arc<LeaderState>, pull: Pul
 
 async fn try_parked(leading: Arc<LeaderState>, pull: Pull, op: OpKind) {
     let Pull { slot, instance, seq, rows_max, out } = pull;
-    let said = leading.proposer.op_at(op).await;
+    let answer = leading.proposer.op_at(op).await;
     leading.parked.settled(slot, seq);
     // The claim may have left rows that counted as reserved for it until now.
     leading.wake();
-    match said {
+    match answer {
         Ok((at, Reply::Granted(grants))) if !grants.is_empty() => {
             send(&leading, slot, seq, Done::granted(at, grants), &out).await;
         }
@@ -208,17 +208,17 @@ async fn apply(
     let mut done = Done { at: Some(at), ..Done::refused(foreign) };
     let (mut stolen, mut superseded) = (Vec::new(), Vec::new());
     let mut result = Ok(());
-    for (reply, said) in replies.into_iter().zip(sets.into_iter().map(Some).chain([None])) {
+    for (reply, sent_sets) in replies.into_iter().zip(sets.into_iter().map(Some).chain([None])) {
         let added = match reply {
             Reply::Stolen { granted, refused } => {
                 stolen = granted;
-                done.add(Reply::Taken { refused }, said)
+                done.add(Reply::Taken { refused }, sent_sets)
             }
             Reply::Won { refused, superseded: losers } => {
                 superseded.extend(losers.into_iter().map(|loser| (loser.slot.session, loser.held)));
-                done.add(Reply::Taken { refused }, said)
+                done.add(Reply::Taken { refused }, sent_sets)
             }
-            reply => done.add(reply, said),
+            reply => done.add(reply, sent_sets),
         };
         result = result.and(added);
     }
@@ -411,8 +411,8 @@ impl Done {
     }
 
     /// Adds one reply. `said` has the rows that its operation named, if it reported results.
-    fn add(&mut self, reply: Reply, said: Option<Vec<HeldRows>>) -> Checked<()> {
-        match (reply, said) {
+    fn add(&mut self, reply: Reply, sent_sets: Option<Vec<HeldRows>>) -> Checked<()> {
+        match (reply, sent_sets) {
             (Reply::Granted(grants), _) => self.grants = grants,
             (Reply::Taken { refused }, _) => self.refused.extend(refused),
             // These reject the whole command, not the rows. End the stream, so that the worker repeats the message; it

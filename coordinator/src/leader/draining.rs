@@ -49,16 +49,16 @@ impl LeaderState {
     }
 
     /// Handles what a heartbeat says about its worker's drain.
-    pub(crate) async fn handle_drain(&self, session: SessionId, says: Option<v1::Drain>) {
-        let known = self.node.ledger(|l| l.worker_drain(session));
-        let ledger = known.map(|drain| self.drain_left_ms(drain));
-        match compare(ledger, says.as_ref().map(|drain| drain.deadline_ms)) {
+    pub(crate) async fn handle_drain(&self, session: SessionId, reported: Option<v1::Drain>) {
+        let drain_in_ledger = self.node.ledger(|l| l.worker_drain(session));
+        let ledger = drain_in_ledger.map(|drain| self.drain_left_ms(drain));
+        match compare(ledger, reported.as_ref().map(|drain| drain.deadline_ms)) {
             DrainUpdate::Nobody => {}
             DrainUpdate::Worker(left_ms) => {
                 self.send_drain(session, left_ms, "requested by the cluster");
             }
             DrainUpdate::Ledger(deadline_ms) => {
-                let mut reason = says.map(|drain| drain.reason).unwrap_or_default();
+                let mut reason = reported.map(|drain| drain.reason).unwrap_or_default();
                 reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
                 tracing::info!(%session, deadline_ms, reason, "a worker is draining");
                 let ops = vec![OpKind::Drain(op::DrainWorker { session, deadline_ms }).into()];

@@ -129,13 +129,13 @@ async fn wait_until_deposed(leadership: &mut tokio::sync::watch::Receiver<Leader
 
 /// Opens the epoch of `term`, for as long as this member leads.
 async fn open(node: &Node, term: u64, workers: &Workers) -> Option<Arc<LeaderState>> {
-    let mut known = Before::default();
+    let mut before = Before::default();
     loop {
         let still = *node.leadership().borrow() == (Leadership::Leader { term });
         if !still {
             return None;
         }
-        match try_open(node, term, workers, &mut known).await {
+        match try_open(node, term, workers, &mut before).await {
             Ok(leading) => return Some(leading),
             Err(why) => {
                 tracing::debug!(term, %why, "the epoch is not open yet");
@@ -157,16 +157,16 @@ async fn try_open(
     node: &Node,
     term: u64,
     workers: &Workers,
-    known: &mut Before,
+    before: &mut Before,
 ) -> Result<Arc<LeaderState>, String> {
     let leads = node.barrier().await.map_err(|e| e.to_string())?;
     if leads != term {
         return Err(format!("term {leads} has come"));
     }
     if node.ledger(cluster_version::is_new) {
-        known.begins_with = cluster_version::of_new_cluster(node).await;
+        before.begins_with = cluster_version::of_new_cluster(node).await;
     }
-    let cause = *known.cause.get_or_insert_with(|| members::cause(node));
+    let cause = *before.cause.get_or_insert_with(|| members::cause(node));
     let base = node.ledger(|l| l.clock());
     let clock = Arc::new(LeaderClock::new(base));
     let propose = async |body| {
@@ -177,7 +177,7 @@ async fn try_open(
     let Some(Reply::EpochOpened { .. }) = replies.first() else {
         return Err(format!("the ledger answered {:?}", replies.first()));
     };
-    if let Some(version) = known.begins_with {
+    if let Some(version) = before.begins_with {
         match propose(Body::SetVersion(version)).await?.first() {
             Some(Reply::Ok) => {
                 tracing::info!(version, "the new cluster begins with its members' newest version");
@@ -301,7 +301,7 @@ impl LeaderState {
         let concurrency =
             |number| self.stealing.concurrency(SlotRef { session, slot: SlotNo(number) });
         let queues = queues.map(|(queue, number)| (queue, concurrency(number)));
-        queues.flat_map(|(queue, next)| not_heard_of(queue, &started, index, next)).collect()
+        queues.flat_map(|(queue, next)| not_reported(queue, &started, index, next)).collect()
     }
 
     /// Wakes the pump: new rows may have become grantable.
@@ -389,7 +389,7 @@ impl LeaderState {
 
 /// The rows of a slot's queue, oldest first, that it may have started and that are not in `started`: all rows granted
 /// after `index`, and the `next` rows before that.
-fn not_heard_of(
+fn not_reported(
     queue: Vec<HeldRows>,
     started: &[HeldRows],
     index: u64,
@@ -397,9 +397,9 @@ fn not_heard_of(
 ) -> Vec<HeldRows> {
     let mut unreported_starts = Vec::new();
     for mut held in queue {
-        let heard = |set: &&HeldRows| set.run == held.run && set.attempt == held.attempt;
-        let heard: Vec<&HeldRows> = started.iter().filter(heard).collect();
-        heard.into_iter().for_each(|set| held.rows.subtract(&set.rows));
+        let is_reported = |set: &&HeldRows| set.run == held.run && set.attempt == held.attempt;
+        let reported: Vec<&HeldRows> = started.iter().filter(is_reported).collect();
+        reported.into_iter().for_each(|set| held.rows.subtract(&set.rows));
         if held.attempt.index() <= index {
             held.rows = held.rows.take_first(next);
             next -= held.rows.len() as u32;

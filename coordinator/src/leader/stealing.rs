@@ -86,7 +86,7 @@ struct State {
     /// Slots with a backlog and no open steal request, by need; the busiest first.
     busy: BTreeMap<NeedNo, Busy>,
     /// Open steal requests, by victim.
-    asked: BTreeMap<SlotRef, OpenRequest>,
+    requests: BTreeMap<SlotRef, OpenRequest>,
     last_id: u64,
 }
 
@@ -107,7 +107,7 @@ impl State {
         else {
             return;
         };
-        if load.queued > 0 && !self.asked.contains_key(&slot) {
+        if load.queued > 0 && !self.requests.contains_key(&slot) {
             for need in &load.needs {
                 self.busy.entry(*need).or_default().insert((Reverse(load.queued), slot));
             }
@@ -128,19 +128,19 @@ impl State {
         }
     }
 
-    fn ask(&mut self, victim: SlotRef, asked: OpenRequest) {
+    fn ask(&mut self, victim: SlotRef, request: OpenRequest) {
         self.unlist(victim);
-        self.asked.insert(victim, asked);
+        self.requests.insert(victim, request);
     }
 
     fn close(&mut self, victim: SlotRef) {
-        self.asked.remove(&victim);
+        self.requests.remove(&victim);
         self.list(victim);
     }
 
     fn close_overdue(&mut self, now: Instant) {
         let overdue =
-            self.asked.iter().filter(|(_, a)| now.duration_since(a.at) >= REQUEST_TIMEOUT);
+            self.requests.iter().filter(|(_, a)| now.duration_since(a.at) >= REQUEST_TIMEOUT);
         let overdue: Vec<SlotRef> = overdue.map(|(victim, _)| *victim).collect();
         overdue.into_iter().for_each(|victim| self.close(victim));
     }
@@ -186,8 +186,8 @@ impl Stealing {
         let mut idle = false;
         let mut loads = Vec::with_capacity(slots.len().min(limits::SLOTS_MAX));
         for load in slots.iter().take(limits::SLOTS_MAX) {
-            let known = |number: &u16| usize::from(*number) < limits::SLOTS_MAX;
-            let Some(number) = u16::try_from(load.slot).ok().filter(known) else { continue };
+            let in_bounds = |number: &u16| usize::from(*number) < limits::SLOTS_MAX;
+            let Some(number) = u16::try_from(load.slot).ok().filter(in_bounds) else { continue };
             let slot = SlotRef { session, slot: SlotNo(number) };
             let v1::SlotLoad { queued, running, concurrency, .. } = *load;
             idle |= queued == 0;
@@ -196,7 +196,7 @@ impl Stealing {
         }
         let mut state = self.state.lock();
         for (slot, load) in loads {
-            state.change(slot, |known| *known = load);
+            state.change(slot, |entry| *entry = load);
         }
         drop(state);
         self.look_again();
@@ -252,7 +252,7 @@ impl Stealing {
                 choose_for(&mut state, now, (&needs, waiting(cohort)), fit, &mut requests);
             }
         }
-        if !state.asked.is_empty() {
+        if !state.requests.is_empty() {
             self.look_again(); // an open question may time out
         }
         requests
@@ -267,7 +267,7 @@ impl Stealing {
         fit: &impl Fit,
     ) -> Vec<(SlotRef, u32)> {
         let state = self.state.lock();
-        let idle_slots: BTreeSet<SlotRef> = state.asked.values().map(|a| a.idle_slot).collect();
+        let idle_slots: BTreeSet<SlotRef> = state.requests.values().map(|a| a.idle_slot).collect();
         let needs = fit.needs(cohort);
         let room = |slot: &SlotRef| {
             let load = state.load(*slot).filter(|load| load.queued == 0)?;
@@ -293,15 +293,15 @@ impl Stealing {
                 load.queued = if given == 0 { 0 } else { load.queued.saturating_sub(given as u32) };
             });
         }
-        let asked = state.asked.get(&victim).filter(|a| a.id == id)?;
-        let idle_slot = asked.idle_slot;
-        let in_time = asked.at.elapsed() < REQUEST_TIMEOUT;
+        let request = state.requests.get(&victim).filter(|a| a.id == id)?;
+        let idle_slot = request.idle_slot;
+        let in_time = request.at.elapsed() < REQUEST_TIMEOUT;
         state.close(victim);
         in_time.then_some(idle_slot)
     }
 
     /// Closes a steal request that could not be sent.
-    pub(crate) fn unasked(&self, victim: SlotRef) {
+    pub(crate) fn forget_request(&self, victim: SlotRef) {
         self.state.lock().close(victim);
     }
 
@@ -315,7 +315,7 @@ impl Stealing {
             slots.into_iter().for_each(|slot| state.unlist(SlotRef { session, slot }));
             state.loads.remove(&session);
         }
-        state.asked.retain(|slot, _| alive(slot.session));
+        state.requests.retain(|slot, _| alive(slot.session));
     }
 }
 
@@ -327,7 +327,7 @@ fn choose_for(
     fit: &impl Fit,
     requests: &mut Vec<StealRequest>,
 ) {
-    let asking: BTreeSet<SlotRef> = state.asked.values().map(|a| a.idle_slot).collect();
+    let asking: BTreeSet<SlotRef> = state.requests.values().map(|a| a.idle_slot).collect();
     // A single queued row is of use only to a slot that starts it at once: two full slots would hand it back and
     // forth.
     let (mut free, mut full) = (VecDeque::new(), VecDeque::new());

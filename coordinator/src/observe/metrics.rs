@@ -85,8 +85,8 @@ impl MetricsPage {
         let yes = |is: bool| f64::from(u8::from(is));
         gauge!("rollout_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         gauge!("rollout_raft_is_leader").set(yes(leads));
-        let heard = self.node.heard_leader().is_some();
-        gauge!("rollout_raft_has_leader").set(yes(heard));
+        let has_leader = self.node.heard_leader().is_some();
+        gauge!("rollout_raft_has_leader").set(yes(has_leader));
         gauge!("rollout_raft_term").set(status.term as f64);
         gauge!("rollout_raft_applied_index").set(status.applied.unwrap_or(0) as f64);
         let voters = self.node.members().iter().filter(|(_, votes)| *votes).count();
@@ -100,7 +100,7 @@ impl MetricsPage {
         gauge!("rollout_issuer_certificate_renewal_timestamp_seconds").set(issuer.renewal as f64);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         // A member that waits to join a cluster lacks no leader.
-        let led = heard || self.node.is_waiting();
+        let led = has_leader || self.node.is_waiting();
         let seen = [
             ("awaiting_replace", self.node.awaits_replacement()),
             ("cert_reload_failed", self.tls.refused().is_some()),

@@ -99,13 +99,13 @@ pub(super) fn parse(bytes: &[u8]) -> io::Result<Knowledge> {
 }
 
 /// Replaces the file, durably.
-pub(super) fn write(path: &Path, known: &Knowledge) -> io::Result<()> {
+pub(super) fn write(path: &Path, knowledge: &Knowledge) -> io::Result<()> {
     let kept = FileMembers {
         format: FORMAT,
-        cluster_id: known.cluster_id.clone(),
-        coord_epoch: known.coord_epoch,
-        members_version: known.version,
-        members: known.members.iter().map(FileMember::from).collect(),
+        cluster_id: knowledge.cluster_id.clone(),
+        coord_epoch: knowledge.coord_epoch,
+        members_version: knowledge.version,
+        members: knowledge.members.iter().map(FileMember::from).collect(),
     };
     let mut bytes = serde_json::to_vec_pretty(&kept)?;
     bytes.push(b'\n');

@@ -38,7 +38,7 @@ impl Pace {
 
     /// Sets the start of the streak to that of an earlier call.
     pub(super) fn began(&mut self, since: Instant) {
-        self.since = Some(self.since.map_or(since, |known| known.min(since)));
+        self.since = Some(self.since.map_or(since, |earlier| earlier.min(since)));
     }
 
     /// Ends the streak after a success.

@@ -97,13 +97,13 @@ impl Client {
             }
         };
         let mut cluster = services::cluster(channel);
-        let mut asked = std::pin::pin!(cluster.status(v1::StatusRequest::default()));
-        let answer = match tokio::time::timeout(SILENT_AFTER, &mut asked).await {
+        let mut request = std::pin::pin!(cluster.status(v1::StatusRequest::default()));
+        let answer = match tokio::time::timeout(SILENT_AFTER, &mut request).await {
             Ok(answer) => Ok(answer),
             Err(_) => {
                 let silent_ms = SILENT_AFTER.as_millis();
                 self.record_unreached(&endpoint, format!("no answer within {silent_ms} ms"));
-                tokio::time::timeout(PROBE_TIMEOUT - SILENT_AFTER, asked).await
+                tokio::time::timeout(PROBE_TIMEOUT - SILENT_AFTER, request).await
             }
         };
         match answer {
@@ -145,7 +145,7 @@ impl Client {
         if leads && status.has_quorum {
             return self.follow(&endpoint, &member);
         }
-        let (why, said) = match (leads, header.members) {
+        let (why, answer) = match (leads, header.members) {
             (true, _) => ("leads without a majority".to_owned(), ProbeAnswer::Nothing),
             (false, Some(list)) if !list.leader.is_empty() && list.leader != member.name => {
                 (format!("says that {} leads", list.leader), ProbeAnswer::Names(list.leader))
@@ -156,7 +156,7 @@ impl Client {
             (false, _) => ("says no leader".to_owned(), ProbeAnswer::Nothing),
         };
         self.record_answer(&endpoint, why, None);
-        said
+        answer
     }
 
     fn follow(&self, endpoint: &Endpoint, member: &v1::MemberStatus) -> ProbeAnswer {
@@ -187,12 +187,12 @@ impl Client {
         self.note(endpoint, LastProbe { why, fatal: None, unreached: true });
     }
 
-    fn note(&self, endpoint: &Endpoint, said: LastProbe) {
+    fn note(&self, endpoint: &Endpoint, probe: LastProbe) {
         let mut heard = self.inner.heard.lock();
         if heard.len() >= super::CHANNELS_MAX && !heard.contains_key(endpoint) {
             heard.clear();
         }
-        heard.insert(endpoint.clone(), said);
+        heard.insert(endpoint.clone(), probe);
     }
 
     /// Records a failed call.
@@ -224,11 +224,11 @@ impl Client {
     pub(super) fn tried(&self) -> super::Tried {
         let candidates = self.candidates();
         let heard = self.inner.heard.lock();
-        let said = |endpoint: &Endpoint| {
+        let describe = |endpoint: &Endpoint| {
             let why = heard.get(endpoint).map_or("not asked yet", |heard| heard.why.as_str());
             (endpoint.to_string(), why.to_owned())
         };
-        candidates.iter().map(said).collect()
+        candidates.iter().map(describe).collect()
     }
 
     /// Why no candidate will ever answer: one of them gives a final reason, each gives a reason, or the caller was
@@ -238,7 +238,7 @@ impl Client {
         let all: Option<Vec<Fatal>> = {
             let heard = self.inner.heard.lock();
             let fatal =
-                |endpoint: &Endpoint| heard.get(endpoint).and_then(|said| said.fatal.clone());
+                |endpoint: &Endpoint| heard.get(endpoint).and_then(|probe| probe.fatal.clone());
             if let Some(last_word) = candidates.iter().filter_map(fatal).find(Fatal::is_final) {
                 return Some(last_word.into());
             }
@@ -257,11 +257,11 @@ impl Client {
         let candidates = self.candidates();
         let heard = self.inner.heard.lock();
         let each: Vec<&LastProbe> = candidates.iter().filter_map(|each| heard.get(each)).collect();
-        let nobody_else = each.iter().all(|said| said.unreached || said.refuses_certificate());
+        let nobody_else = each.iter().all(|probe| probe.unreached || probe.refuses_certificate());
         if each.len() < candidates.len() || !nobody_else {
             return None;
         }
-        let refusal = each.iter().find(|said| said.refuses_certificate())?;
+        let refusal = each.iter().find(|probe| probe.refuses_certificate())?;
         refusal.fatal.clone().map(ClientError::from)
     }
 
@@ -269,7 +269,7 @@ impl Client {
     pub(super) fn is_revoked(&self) -> bool {
         let candidates = self.candidates();
         let heard = self.inner.heard.lock();
-        let fatal = |endpoint: &Endpoint| heard.get(endpoint).and_then(|said| said.fatal.clone());
+        let fatal = |endpoint: &Endpoint| heard.get(endpoint).and_then(|probe| probe.fatal.clone());
         candidates.iter().filter_map(fatal).any(|fatal| ClientError::from(fatal).is_revoked())
     }
 

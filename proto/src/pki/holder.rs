@@ -78,8 +78,9 @@ pub fn keep_issued(
     }
     if trust == Trust::Known && files::exists(&files.ca)? {
         let bytes = files::read(&files.ca)?;
-        let mut known = CertificateDer::pem_slice_iter(&bytes).flatten();
-        if !known.any(|der| issued.authorities.iter().any(|told| told[..] == der[..])) {
+        let mut stored = CertificateDer::pem_slice_iter(&bytes).flatten();
+        if !stored.any(|der| issued.authorities.iter().any(|issued_der| issued_der[..] == der[..]))
+        {
             return Err(PkiError::OtherCa {
                 path: files.ca.clone(),
                 found: "another authority".to_owned(),

@@ -185,7 +185,7 @@ impl IntermediateCa {
         }
         let now_s = unix_now_s();
         let not_after_s = (now_s + lifetime_s).min(self.not_after_s());
-        let says = IssueRequest {
+        let request = IssueRequest {
             role: identity.role,
             name: identity.name.clone(),
             namespaces: identity.namespaces.clone(),
@@ -194,7 +194,7 @@ impl IntermediateCa {
             days: 1,
         };
         let not_before_s = now_s.saturating_sub(ISSUED_BACKDATE_S).max(not_before_min_s.min(now_s));
-        let mut params = leaf_params(identity, &says, not_before_s, not_after_s)?;
+        let mut params = leaf_params(identity, &request, not_before_s, not_after_s)?;
         // Two certificates for one key have different serial numbers.
         let mut serial: [u8; 16] = rand::random();
         serial[0] &= 0x7f;

@@ -102,11 +102,11 @@ impl Incoming {
 
     fn refuse(&mut self, tcp: TcpStream, addr: SocketAddr, why: &str) {
         drop(tcp);
-        let (count, told) = &mut self.refused;
+        let (count, reported_at) = &mut self.refused;
         *count += 1;
-        if told.is_none_or(|told| told.elapsed() >= REPORT_EVERY) {
+        if reported_at.is_none_or(|reported_at| reported_at.elapsed() >= REPORT_EVERY) {
             tracing::warn!(refused = *count, last = %addr, why, "too many connections: refused");
-            (*count, *told) = (0, Some(Instant::now()));
+            (*count, *reported_at) = (0, Some(Instant::now()));
         }
     }
 

@@ -44,13 +44,13 @@ pub(super) async fn check_majority(
     keep: &BTreeSet<u64>,
     gone: &str,
 ) -> Result<(), ClusterError> {
-    let asked = keep
+    let answers = keep
         .iter()
         .filter_map(|id| known.members.get(id))
         .map(async |member| (member, ask(running, member).await));
     let (mut answering, mut lost, mut silent) = (BTreeSet::new(), Vec::new(), Vec::new());
-    for (member, said) in futures::future::join_all(asked).await {
-        match said {
+    for (member, answer) in futures::future::join_all(answers).await {
+        match answer {
             VoterState::Answers => drop(answering.insert(member.id)),
             VoterState::LostItsDisk => lost.push(member),
             VoterState::Nothing => silent.push(member),

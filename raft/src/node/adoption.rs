@@ -55,8 +55,8 @@ impl Node {
         }
         let dialer = &*self.inner.dialer;
         let others: Vec<_> = members.iter().filter(|member| member.id != me.id).cloned().collect();
-        let asked = others.iter().map(|member| cluster::hello(dialer, member));
-        let answers = futures::future::try_join_all(asked).await?;
+        let requests = others.iter().map(|member| cluster::hello(dialer, member));
+        let answers = futures::future::try_join_all(requests).await?;
         let earlier = cluster::earlier_attempt(&others, &answers)?;
         // This member first: a repeated attempt finds the same cluster id here.
         let refused = |error: OpenError| match error {
@@ -80,9 +80,9 @@ impl Node {
         members: &[MemberRecord],
     ) -> Result<ClusterId, ClusterError> {
         cluster::formed(running).await?;
-        let known: Vec<MemberRecord> =
+        let listed: Vec<MemberRecord> =
             self.members().into_iter().map(|(member, _)| member).collect();
-        if known == members {
+        if listed == members {
             return Ok(running.identity.cluster_id);
         }
         Err(ClusterError::Refused(format!(
@@ -106,19 +106,19 @@ impl Node {
     /// later one.
     async fn adopt_to_the_end(
         &self,
-        asked: TargetCluster,
+        target: TargetCluster,
         member_id: u64,
         name: &str,
     ) -> Result<ClusterId, OpenError> {
         let (node, name) = (self.clone(), name.to_owned());
-        let adopting = async move { node.adopt_alone(asked, member_id, name).await };
+        let adopting = async move { node.adopt_alone(target, member_id, name).await };
         let ended = |error: tokio::task::JoinError| OpenError::Start(error.to_string());
         self.inner.runtime.handle().spawn(adopting).await.map_err(ended)?
     }
 
     async fn adopt_alone(
         &self,
-        asked: TargetCluster,
+        target: TargetCluster,
         member_id: u64,
         name: String,
     ) -> Result<ClusterId, OpenError> {
@@ -140,7 +140,7 @@ impl Node {
             }
         };
         let own = found.as_ref().map(|identity| identity.cluster_id);
-        let cluster_id = asked.choose(own).map_err(|what| contradiction(dir, what))?;
+        let cluster_id = target.choose(own).map_err(|what| contradiction(dir, what))?;
         if let Some(expected) = self.inner.config.cluster_id
             && expected != cluster_id
         {

@@ -45,14 +45,14 @@ impl Node {
         let (own, dialer) = (&self.inner.config, &*self.inner.dialer);
         // Compare ids: its replacement may have the same name.
         let me = self.identity().map(|identity| identity.member_id);
-        let asked = self.members().into_iter().map(|(member, _)| async move {
+        let statuses = self.members().into_iter().map(|(member, _)| async move {
             if Some(member.id) == me {
                 return (member, Ok(own.versions));
             }
             let answer = cluster::hello(dialer, &member).await;
             (member, answer.map(|answer| (answer.version_min, answer.version_max)))
         });
-        futures::future::join_all(asked).await
+        futures::future::join_all(statuses).await
     }
 
     /// Removes a member from the cluster. This member must lead; a leader that names itself hands leadership over,

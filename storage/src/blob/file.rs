@@ -29,12 +29,12 @@ const KNOWN_MAX: usize = 4096;
 pub(super) struct FileStore {
     root: PathBuf,
     /// Directories whose names this process has made durable.
-    known: Arc<Mutex<HashSet<PathBuf>>>,
+    synced_dirs: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
 impl FileStore {
     pub(super) fn new(root: PathBuf) -> Self {
-        Self { root, known: Arc::default() }
+        Self { root, synced_dirs: Arc::default() }
     }
 
     pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), BlobError> {
@@ -162,7 +162,7 @@ impl FileStore {
 
     /// Creates a directory below the root and makes its whole path durable, once per process.
     fn ensure_dir(&self, dir: &Path) -> io::Result<()> {
-        if self.known.lock().contains(dir) && dir.is_dir() {
+        if self.synced_dirs.lock().contains(dir) && dir.is_dir() {
             return Ok(());
         }
         fs::create_dir_all(dir)?;
@@ -173,11 +173,11 @@ impl FileStore {
                 _ => {}
             }
         }
-        let mut known = self.known.lock();
-        if known.len() >= KNOWN_MAX {
-            known.clear();
+        let mut synced_dirs = self.synced_dirs.lock();
+        if synced_dirs.len() >= KNOWN_MAX {
+            synced_dirs.clear();
         }
-        known.insert(dir.to_owned());
+        synced_dirs.insert(dir.to_owned());
         Ok(())
     }
 }

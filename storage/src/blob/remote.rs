@@ -165,8 +165,8 @@ pub(super) fn connect(url: &Url) -> Result<Arc<dyn ObjectStore>, BlobError> {
             Ok(stores.lock().entry(url.to_string()).or_default().clone())
         }
         other => {
-            let known = "use file, s3, gs, az or memory";
-            return Err(bad(format!("scheme {other:?} is unknown, {known}")));
+            let supported = "use file, s3, gs, az or memory";
+            return Err(bad(format!("scheme {other:?} is unknown, {supported}")));
         }
     };
     store.map_err(|error| bad(error.to_string()))

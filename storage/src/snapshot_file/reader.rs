@@ -150,8 +150,8 @@ impl SnapshotFileReader {
     fn end(&mut self) -> Result<(), SnapshotProblem> {
         let records = u64::from_le_bytes(self.take_array("its end")?);
         let digest = *self.hasher.finalize().as_bytes();
-        let said: [u8; DIGEST_BYTES] = self.take_array("its digest")?;
-        if said != digest {
+        let expected: [u8; DIGEST_BYTES] = self.take_array("its digest")?;
+        if expected != digest {
             return Err(self.damaged("its digest does not match"));
         }
         if records != self.records {

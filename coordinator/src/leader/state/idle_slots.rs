@@ -37,13 +37,13 @@ impl LeaderState {
                 continue;
             }
             let runs = runs.iter().map(|no| no.0).collect();
-            let asked = v1::Yield { slot: victim.slot.0.into(), id, rows_max, runs };
-            let kind = Some(v1::leader_message::Kind::Yield(asked));
+            let request = v1::Yield { slot: victim.slot.0.into(), id, rows_max, runs };
+            let kind = Some(v1::leader_message::Kind::Yield(request));
             let message = v1::LeaderMessage { header: Some(self.header()), kind };
             let out = self.outbox(victim.session);
             metrics::counter!("rollout_steal_asks_total").increment(1);
             if out.is_none_or(|out| out.try_send(Ok(message)).is_err()) {
-                self.stealing.unasked(victim);
+                self.stealing.forget_request(victim);
             }
         }
     }

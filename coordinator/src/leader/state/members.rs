@@ -30,8 +30,8 @@ const STOP_LIMIT: Duration = Duration::from_millis(500);
 
 /// Why this member leads now, as far as it can know before it opens its epoch.
 pub(super) fn cause(node: &Node) -> LeaderCause {
-    let known = |l: &Ledger| (l.epoch().0, l.members().epoch.0, l.members().leader.clone());
-    let (open, reported, former) = node.ledger(known);
+    let read = |l: &Ledger| (l.epoch().0, l.members().epoch.0, l.members().leader.clone());
+    let (open, reported, former) = node.ledger(read);
     if former.is_empty() {
         return LeaderCause::First;
     }
@@ -60,25 +60,25 @@ fn cause_of(left: LeaderLeft) -> LeaderCause {
 }
 
 /// Changes that the ledger does not know yet, by member.
-fn changes(known: &Members, contacts: &[MemberContact]) -> Vec<(u64, MemberOp)> {
+fn changes(recorded: &Members, contacts: &[MemberContact]) -> Vec<(u64, MemberOp)> {
     let mut all: Vec<(u64, MemberOp)> = contacts
         .iter()
-        .filter_map(|at| Some((at.id, change(known.seen.get(&at.id), at)?)))
+        .filter_map(|at| Some((at.id, change(recorded.seen.get(&at.id), at)?)))
         .collect();
-    let gone = known.seen.keys().filter(|id| contacts.iter().all(|at| at.id != **id));
+    let gone = recorded.seen.keys().filter(|id| contacts.iter().all(|at| at.id != **id));
     all.extend(gone.map(|id| (*id, MemberOp::Removed { id: *id })));
     all
 }
 
-fn change(known: Option<&SeenMember>, at: &MemberContact) -> Option<MemberOp> {
+fn change(recorded: Option<&SeenMember>, at: &MemberContact) -> Option<MemberOp> {
     let id = at.id;
     // It has answered this leader, as a process other than the last one known.
-    if at.started_ms > 0 && known.is_none_or(|known| known.started_ms != at.started_ms) {
+    if at.started_ms > 0 && recorded.is_none_or(|recorded| recorded.started_ms != at.started_ms) {
         return Some(MemberOp::Started { id, name: at.name.clone(), started_ms: at.started_ms });
     }
-    let known = known?;
-    let started_ms = known.started_ms;
-    match (at.contact, known.state) {
+    let recorded = recorded?;
+    let started_ms = recorded.started_ms;
+    match (at.contact, recorded.state) {
         (Contact::Stopped, MemberState::Running | MemberState::Unreachable) => {
             Some(MemberOp::Stopped { id, started_ms })
         }
@@ -127,19 +127,19 @@ impl LeaderState {
             if !self.node.lease_valid() {
                 continue;
             }
-            let (version, known) = self.node.ledger(|l| (l.version(), l.members().clone()));
+            let (version, recorded) = self.node.ledger(|l| (l.version(), l.members().clone()));
             // Outside the ledger's lock, because it reads what consensus publishes.
             let contacts = self.node.contacts();
             let Some(own) = contacts.first().filter(|_| version >= SCHEDULING_VERSION) else {
                 continue;
             };
             let mut due = Vec::new();
-            if known.epoch != CoordEpoch(self.epoch) {
+            if recorded.epoch != CoordEpoch(self.epoch) {
                 due.push((own.id, MemberOp::Leads { name: own.name.clone(), cause }));
             }
-            due.extend(changes(&known, &contacts));
+            due.extend(changes(&recorded, &contacts));
             let ids: Vec<u64> =
-                contacts.iter().map(|at| at.id).chain(known.seen.into_keys()).collect();
+                contacts.iter().map(|at| at.id).chain(recorded.seen.into_keys()).collect();
             budget.keep(&ids);
             let now = Instant::now();
             for (id, op) in due {

@@ -12,11 +12,11 @@ fn held(index: u64, first: u64, rows: u32) -> HeldRows {
 fn rows_granted_since_and_the_next_queued_ones_may_have_started() {
     let queue = || vec![held(5, 0, 8), held(7, 8, 8), held(12, 16, 4)];
     let started = [held(5, 0, 6), held(7, 0, 8)];
-    let unreported_starts = not_heard_of(queue(), &started, 10, 4);
+    let unreported_starts = not_reported(queue(), &started, 10, 4);
     assert_eq!(unreported_starts, [held(5, 6, 2), held(7, 8, 2), held(12, 16, 4)]);
-    assert_eq!(not_heard_of(queue(), &started, 10, 0), [held(12, 16, 4)]);
+    assert_eq!(not_reported(queue(), &started, 10, 0), [held(12, 16, 4)]);
     // A worker without a heartbeat may have started any of its rows.
-    assert_eq!(not_heard_of(queue(), &[], 0, 0), queue());
+    assert_eq!(not_reported(queue(), &[], 0, 0), queue());
 }
 
 #[tokio::test]
