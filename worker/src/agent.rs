@@ -45,13 +45,13 @@ pub struct Drained {
 
 /// Runs an agent until a drain is requested.
 pub async fn run(mut config: Config, drains: Drains) -> Result<Drained, AgentError> {
-    let mut asked = drains.watch();
+    let mut drained = drains.watch();
     let _renewing = tokio::select! {
         // First, so that an agent that has nothing to wait for can still start.
         biased;
         certified = enrolment::certify(&mut config) => certified?,
         // invariant: this function holds `drains`, so the sender lives.
-        _ = asked.wait_for(Option::is_some) => return Ok(Drained { everything_answered: false }),
+        _ = drained.wait_for(Option::is_some) => return Ok(Drained { everything_answered: false }),
     };
     let (failed, mut disk_failed) = mpsc::channel(1);
     let config = Arc::new(config);
@@ -105,9 +105,9 @@ async fn pass_on(
         let Some(order) = orders.borrow_and_update().clone() else { return };
         // All at once, so that a slot that hangs does not delay the others. A slot that has ended is drained.
         let tell = slots.iter().map(|slot| slot.send(SlotCommand::Drain(order.rows_until)));
-        let told = futures::future::join_all(tell).then(|_| futures::future::pending::<()>());
+        let notices = futures::future::join_all(tell).then(|_| futures::future::pending::<()>());
         tokio::select! {
-            () = told => {}
+            () = notices => {}
             () = tokio::time::sleep_until(order.gone_by.into()) => {
                 tracing::warn!("the drain deadline has passed");
                 return;

@@ -30,12 +30,15 @@ pub(crate) struct FenceKeeper {
 pub(crate) struct Fence {
     vouched: watch::Receiver<Vouched>,
     /// The last registration whose losses this slot has processed.
-    heard: Registration,
+    processed: Registration,
 }
 
 pub(crate) fn fence() -> (FenceKeeper, Fence) {
     let (sender, receiver) = watch::channel(Vouched::default());
-    (FenceKeeper { vouched: sender }, Fence { vouched: receiver, heard: Registration::default() })
+    (
+        FenceKeeper { vouched: sender },
+        Fence { vouched: receiver, processed: Registration::default() },
+    )
 }
 
 impl FenceKeeper {
@@ -67,12 +70,12 @@ impl Fence {
     /// True while rows may be started.
     pub(crate) fn open(&self) -> bool {
         let vouched = self.vouched.borrow();
-        vouched.registration == self.heard && is_open(vouched.until)
+        vouched.registration == self.processed && is_open(vouched.until)
     }
 
     /// This slot has dropped the rows that were lost by that registration.
     pub(crate) fn rows_dropped(&mut self, registration: Registration) {
-        self.heard = registration;
+        self.processed = registration;
     }
 
     /// Returns after the next answered heartbeat; never once the keeper is gone.

@@ -66,6 +66,6 @@ pub fn crash(bytes: &[u8]) -> Option<&'static str> {
 ///
 /// # Errors
 /// Why the text is refused.
-pub fn versions(said: &[u8]) -> Result<usize, String> {
-    versions::parse(said).map(|versions| versions.len())
+pub fn versions(output: &[u8]) -> Result<usize, String> {
+    versions::parse(output).map(|versions| versions.len())
 }

@@ -174,8 +174,8 @@ fn drain_on_signals(
 
 /// Starts the log. An empty filter, as from an empty variable, logs nothing.
 fn log() -> Result<(), String> {
-    let said = std::env::var("ROLLOUT_LOG").ok().filter(|filter| !filter.is_empty());
-    let filter = said.as_deref().unwrap_or("info");
+    let configured = std::env::var("ROLLOUT_LOG").ok().filter(|filter| !filter.is_empty());
+    let filter = configured.as_deref().unwrap_or("info");
     let filter = EnvFilter::try_new(filter)
         .map_err(|error| format!("ROLLOUT_LOG = {filter:?} is not a filter: {error}"))?;
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

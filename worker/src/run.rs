@@ -104,7 +104,7 @@ pub(crate) type FetchRun =
 
 pub(crate) struct Runs {
     fetch: FetchRun,
-    known: Mutex<RunCache>,
+    cache: Mutex<RunCache>,
 }
 
 #[derive(Default)]
@@ -115,23 +115,23 @@ struct RunCache {
 
 impl Runs {
     pub(crate) fn new(fetch: FetchRun) -> Self {
-        Self { fetch, known: Mutex::default() }
+        Self { fetch, cache: Mutex::default() }
     }
 
     pub(crate) async fn get(&self, run: u32) -> Result<Arc<RunInfo>, RunError> {
         // Held during the request: other callers would ask the same leader.
-        let mut known = self.known.lock().await;
-        if let Some(info) = known.runs.get(&run) {
+        let mut cache = self.cache.lock().await;
+        if let Some(info) = cache.runs.get(&run) {
             return Ok(info.clone());
         }
         let info = Arc::new((self.fetch)(run).await?);
-        if known.order.len() >= RUNS_MAX
-            && let Some(oldest) = known.order.pop_front()
+        if cache.order.len() >= RUNS_MAX
+            && let Some(oldest) = cache.order.pop_front()
         {
-            known.runs.remove(&oldest);
+            cache.runs.remove(&oldest);
         }
-        known.order.push_back(run);
-        known.runs.insert(run, info.clone());
+        cache.order.push_back(run);
+        cache.runs.insert(run, info.clone());
         Ok(info)
     }
 }

@@ -97,8 +97,8 @@ impl Link {
     /// 0 changes nothing.
     fn set_heartbeat(&mut self, ms: u32) {
         if ms > 0 {
-            let asked = Duration::from_millis(u64::from(ms).max(HEARTBEAT_MIN_MS));
-            self.heartbeat = asked.min(self.self_fence / 2);
+            let requested = Duration::from_millis(u64::from(ms).max(HEARTBEAT_MIN_MS));
+            self.heartbeat = requested.min(self.self_fence / 2);
         }
     }
 }

@@ -188,7 +188,7 @@ struct Slot {
     /// Reports whose texts are being written to the store.
     waiting_reports: usize,
     /// When the newest exchange was made, and since when a report has been waiting.
-    asked: Option<Instant>,
+    last_exchange_at: Option<Instant>,
     report_since: Option<Instant>,
     uplink: Option<Uplink>,
     /// Requests nothing until the next stream, and signals here when no exchange is unanswered.
@@ -201,7 +201,7 @@ struct Slot {
     /// Whether no row was waiting to start at the last check.
     dry: bool,
     /// Steps of the engine at the last log line about feeding.
-    told_steps: u64,
+    logged_steps: u64,
     tasks: JoinSet<Event>,
 }
 
@@ -270,7 +270,7 @@ impl Slot {
             exchanges: Exchanges::new(parts.index),
             waiting_reports: 0,
             uploads: 0,
-            asked: None,
+            last_exchange_at: None,
             report_since: None,
             uplink: None,
             quiet: false,
@@ -280,7 +280,7 @@ impl Slot {
             eligibility: parts.eligibility,
             ran_dry: parts.ran_dry,
             dry: true,
-            told_steps: 0,
+            logged_steps: 0,
             tasks: JoinSet::new(),
         };
         for part in parts.recovered {
@@ -346,7 +346,7 @@ impl Slot {
                 self.exchanges.stream_broke();
             }
             SlotCommand::Answer(answer) => self.answer(answer).await,
-            SlotCommand::Yield(asked) => self.give_up(&asked),
+            SlotCommand::Yield(request) => self.give_up(&request),
             SlotCommand::Registered { registration, dropped } => {
                 self.take_away(&dropped);
                 self.fence.rows_dropped(registration);

@@ -22,13 +22,13 @@ pub(crate) async fn probe(
     stores: &Stores,
     config: &Config,
 ) -> Result<Option<String>, ClientError> {
-    let told = client
+    let answer = client
         .with_leader("probe", |channel| async move {
             services::worker(channel).probe(v1::ProbeRequest {}).await
         })
         .await?;
     let own = own_key(&client.cluster_id(), config);
-    Ok(check(stores, &told.store_url, told.probe, &own).await.err())
+    Ok(check(stores, &answer.store_url, answer.probe, &own).await.err())
 }
 
 /// One object for each worker: a probe that ends before it has removed its object leaves at most one.

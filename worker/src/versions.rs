@@ -33,21 +33,21 @@ pub(crate) async fn installed(engines: &[EngineConfig]) -> Installed {
     if let Ok(text) = std::fs::read_to_string(DRIVER) {
         host.extend(driver(&text).map(|driver| ("driver".to_owned(), driver.to_owned())));
     }
-    let mut asked: BTreeMap<_, BTreeMap<String, String>> = BTreeMap::new();
+    let mut by_environment: BTreeMap<_, BTreeMap<String, String>> = BTreeMap::new();
     let mut of_blocks = Vec::new();
     for engine in engines {
         let python = engine.python.as_ref().filter(|_| engine.kind == EngineKind::Vllm);
         let mut own = host.clone();
         if let Some(python) = python {
             let key = (python, &engine.env);
-            if let btree_map::Entry::Vacant(first) = asked.entry(key) {
+            if let btree_map::Entry::Vacant(first) = by_environment.entry(key) {
                 let found = of_environment(python, &engine.env).await.unwrap_or_else(|reason| {
                     tracing::warn!(python = %python.display(), reason, "its versions are unknown");
                     BTreeMap::new()
                 });
                 first.insert(found);
             }
-            own.extend(asked[&key].clone());
+            own.extend(by_environment[&key].clone());
         }
         own.retain(|name, version| {
             !version.is_empty() && name.len().max(version.len()) <= VERSION_BYTES_MAX
@@ -80,8 +80,8 @@ async fn of_environment(
 }
 
 /// Parses the versions that an environment reports.
-pub(crate) fn parse(said: &[u8]) -> Result<BTreeMap<String, String>, String> {
-    serde_json::from_slice(said).map_err(|error| error.to_string())
+pub(crate) fn parse(output: &[u8]) -> Result<BTreeMap<String, String>, String> {
+    serde_json::from_slice(output).map_err(|error| error.to_string())
 }
 
 /// The driver's version, from its module's text.

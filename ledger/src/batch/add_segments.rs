@@ -59,8 +59,8 @@ impl Ledger {
         }
         if let Some(sealed) = &run.head.sealed {
             // The manifest has their contents; closing checks that they are the same.
-            let known = segments.iter().all(|s| s.number.0 < sealed.segments);
-            return if known { Ok(run_reply(run, false)) } else { Err(run.over()) };
+            let is_declared = segments.iter().all(|s| s.number.0 < sealed.segments);
+            return if is_declared { Ok(run_reply(run, false)) } else { Err(run.over()) };
         }
         let more = check_segments(run, &segments)?;
         self.admit_rows(&run.head.namespace, more)?;

@@ -168,8 +168,8 @@ impl<'a> Blocked<'a> {
             let shapes = shapes.filter(|(shape, _)| !shape.ineligible.is_empty());
             for (offer, _, slots) in shapes.flat_map(|(_, offers)| offers) {
                 let workers = slots.iter().filter_map(|at| ledger.workers.get(&at.session));
-                let told = workers.map(|worker| format!("{}: {}", worker.name, offer.ineligible));
-                for reason in told.take(TOLD_MAX) {
+                let lines = workers.map(|worker| format!("{}: {}", worker.name, offer.ineligible));
+                for reason in lines.take(TOLD_MAX) {
                     reasons.insert(reason);
                     if reasons.len() > REASONS_SHOWN {
                         reasons.pop_last();
@@ -192,10 +192,10 @@ fn has_instead(misfit: Misfit, offer: &SlotOffer, spec: &RunSpec) -> Vec<String>
             offer.revisions(&spec.engine.model).map(named).collect()
         }
         Misfit::Require => {
-            let told = |(name, asked, has): (&str, &str, Option<&str>)| {
-                format!("{name} {asked} (here {})", has.unwrap_or("not known"))
+            let describe = |(name, required, has): (&str, &str, Option<&str>)| {
+                format!("{name} {required} (here {})", has.unwrap_or("not known"))
             };
-            offer.unmet(spec).map(told).collect()
+            offer.unmet(spec).map(describe).collect()
         }
         _ => Vec::new(),
     }

@@ -108,16 +108,16 @@ impl<'a> ClaimForecast<'a> {
                 left.trials.next();
                 return true;
             }
-            let mut asked = if pulls.cordon.is_none() { left.rows(wanted) } else { 0 };
+            let mut granted = if pulls.cordon.is_none() { left.rows(wanted) } else { 0 };
             // Rows kept from its worker are no work for it.
             let mut runs = ledger.index.turns_of(need).filter_map(|t| ledger.runs.get(&t.run));
-            if asked > 0 && !runs.any(|run| ledger.grantable_to(run, worker, slot.slot) > 0) {
-                asked = 0;
+            if granted > 0 && !runs.any(|run| ledger.grantable_to(run, worker, slot.slot) > 0) {
+                granted = 0;
             }
-            left.rows -= asked;
-            wanted -= asked;
+            left.rows -= granted;
+            wanted -= granted;
             if let Some(room) = self.rooms.get_mut(&*worker.namespace) {
-                *room -= asked;
+                *room -= granted;
             }
         }
         wanted < most

@@ -90,11 +90,11 @@ impl Ledger {
         if run.ended() && run.head.state != RunState::Finished {
             return Err(Rejection::RunEnded);
         }
-        let mut said = ReplyDetails::default();
+        let mut details = ReplyDetails::default();
         let mut accepted_any = false;
         let mut part_row = 0;
         for set in sets {
-            let accepted = self.accept_set(ctx, slot, (no, set), part_row, &part, &mut said);
+            let accepted = self.accept_set(ctx, slot, (no, set), part_row, &part, &mut details);
             accepted_any |= accepted;
             part_row += set.rows.len() as u32;
         }
@@ -103,7 +103,7 @@ impl Ledger {
             self.refresh_active(no);
             self.finish_if_done(ctx, no);
         }
-        let ReplyDetails { refused, superseded } = said;
+        let ReplyDetails { refused, superseded } = details;
         Ok(match superseded.is_empty() {
             true => Reply::Taken { refused },
             false => Reply::Won { refused, superseded },
@@ -118,7 +118,7 @@ impl Ledger {
         (no, set): (RunNo, &HeldRows),
         first_part_row: u32,
         part: &PartDecl,
-        said: &mut ReplyDetails,
+        details: &mut ReplyDetails,
     ) -> bool {
         let Some(run) = self.runs.get(&no) else { return false };
         let (accepted, rest) = run.decidable(slot, set);
@@ -126,13 +126,13 @@ impl Ledger {
         let (accepted, rest) = self.misjudge((no, set), (accepted, rest));
         #[cfg(feature = "seeded-bugs")]
         let Some(run) = self.runs.get(&no) else { return false };
-        run.refuse_rest(set.attempt, &rest, part, &mut said.refused);
+        run.refuse_rest(set.attempt, &rest, part, &mut details.refused);
         if accepted.is_empty() {
             return false;
         }
         let slot = self.credited(slot, run, set.attempt);
         let in_trial = self.slot(slot).is_some_and(|s| s.trial == Some((no, set.attempt)));
-        said.superseded.extend(self.supersede(ctx, no, set.attempt, &accepted));
+        details.superseded.extend(self.supersede(ctx, no, set.attempt, &accepted));
         self.settle_trouble_of(ctx, slot, (no, set.attempt), &accepted);
         self.release(no, set.attempt, &accepted);
         let mut position = PartPosition::new(&set.rows, first_part_row);

@@ -193,8 +193,8 @@ impl Ledger {
         }
         // Do not visit more rows than exist, whatever a worker names.
         let end = run.segments.last().map_or(0, |last| last.first_row + u64::from(last.rows));
-        let known = lost.rows.iter().take_while(|row| *row < end);
-        let decided = known.filter(|row| run.outcome(*row) != Outcome::NONE);
+        let reported = lost.rows.iter().take_while(|row| *row < end);
+        let decided = reported.filter(|row| run.outcome(*row) != Outcome::NONE);
         lost.rows.subtract(&Rows::from_ranges(decided.map(|row| (row, 1))).unwrap_or_default());
         (!lost.rows.is_empty()).then_some(lost)
     }

@@ -211,7 +211,7 @@ impl Ledger {
         let guarded = self.asks_a_second_slot();
         // A slot with a full list was judged before: only rows that other slots have completed since are new
         // evidence. Unreadable rows fill the list too, but are no reason to judge again.
-        let unreadable = |known: &SlotIncident| known.end == EndKind::InputUnreadable;
+        let unreadable = |incident: &SlotIncident| incident.end == EndKind::InputUnreadable;
         let full =
             held.incidents.len() >= self.incidents_max() && !held.incidents.iter().any(unreadable);
         let completed = || self.completed(&held.incidents).count();
@@ -293,13 +293,13 @@ impl Ledger {
             (gone, listed) = listed.into_iter().partition(|earlier| incident.replaces(earlier));
         }
         if listed.len() == most {
-            let stays = |known: &SlotIncident| known.is_death() || self.is_open(known);
+            let stays = |incident: &SlotIncident| incident.is_death() || self.is_open(incident);
             let (kept, closed): (Vec<_>, Vec<_>) = listed.into_iter().partition(stays);
             gone.extend(closed);
             listed = kept;
         }
         if listed.len() == most {
-            let latest = |end: EndKind| listed.iter().rposition(|known| known.end == end);
+            let latest = |end: EndKind| listed.iter().rposition(|incident| incident.end == end);
             let failure = latest(EndKind::InputUnreadable).or_else(|| latest(EndKind::RowFailed));
             let death = if self.asks_a_second_slot() { listed.len() - 1 } else { 0 };
             gone.push(listed.remove(failure.unwrap_or(death)));

@@ -95,8 +95,8 @@ impl RunSpec {
         }
         check_labels(&self.selector)?;
         check_labels(&self.require)?;
-        for (name, asked) in &self.require {
-            condition::check(asked)
+        for (name, required) in &self.require {
+            condition::check(required)
                 .map_err(|why| Rejection::Invalid(format!("require {name}: {why}")))?;
         }
         if self.engine.model.is_empty() {
@@ -195,10 +195,10 @@ impl SlotOffer {
         &'a self,
         spec: &'a RunSpec,
     ) -> impl Iterator<Item = (&'a str, &'a str, Option<&'a str>)> {
-        spec.require.iter().filter_map(|(name, asked)| {
+        spec.require.iter().filter_map(|(name, required)| {
             let has = self.versions.get(name).or_else(|| self.labels.get(name));
-            let met = has.is_some_and(|has| condition::meets(has, asked));
-            (!met).then_some((name.as_str(), asked.as_str(), has.map(String::as_str)))
+            let met = has.is_some_and(|has| condition::meets(has, required));
+            (!met).then_some((name.as_str(), required.as_str(), has.map(String::as_str)))
         })
     }
 

@@ -80,12 +80,12 @@ impl Namespace {
         slot: Option<SlotNo>,
         cordoned: bool,
     ) -> Result<(), Rejection> {
-        let known = self.cordons.get(name);
-        if cordoned && known.is_none() && self.cordons.len() >= limits::CORDONS_MAX {
+        let cordon = self.cordons.get(name);
+        if cordoned && cordon.is_none() && self.cordons.len() >= limits::CORDONS_MAX {
             let max = limits::CORDONS_MAX as u64;
             return Err(Rejection::Limit { what: "cordoned workers of a namespace".into(), max });
         }
-        if !cordoned && slot.is_some() && known.is_some_and(|k| k.whole.is_some()) {
+        if !cordoned && slot.is_some() && cordon.is_some_and(|k| k.whole.is_some()) {
             return Err(Rejection::Invalid(
                 "the whole worker is cordoned: uncordon it without naming a slot".into(),
             ));

@@ -62,12 +62,12 @@ impl Ledger {
         deadline_ms: u64,
     ) -> Result<Reply, Rejection> {
         self.check_drain(session)?;
-        let asked =
+        let requested =
             (deadline_ms > 0).then(|| LedgerMs(self.meta.clock.0.saturating_add(deadline_ms)));
         let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
         let asked_before = worker.drain.is_some();
         let drain = worker.drain.get_or_insert_default();
-        drain.until = drain.until.into_iter().chain(asked).min();
+        drain.until = drain.until.into_iter().chain(requested).min();
         if worker.state == WorkerState::Ready {
             // A suspect one stays so, or it never ended.
             self.workers.set_state(session, WorkerState::Draining);

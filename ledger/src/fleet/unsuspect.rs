@@ -46,8 +46,8 @@ impl Ledger {
     fn unsuspect(&mut self, ctx: &Context, session: SessionId) -> Result<Reply, Rejection> {
         let worker = self.workers.get(&session).ok_or(Rejection::SessionUnknown)?;
         if matches!(worker.state, WorkerState::Suspect { .. }) {
-            let heard = worker.state_when_heard();
-            self.workers.set_state(session, heard);
+            let state = worker.state_when_heard();
+            self.workers.set_state(session, state);
             self.unreported_starts.forget(session);
             self.emit(ctx, EventKind::WorkerBack { session });
             self.adopt_lapsed(ctx, session);

@@ -276,8 +276,8 @@ impl MemberReports {
         check_name(&name)?;
         let seen = &mut self.latest.seen;
         let cause = match seen.get(&id) {
-            Some(known) if known.started_ms == started_ms => return Ok(()),
-            Some(known) if known.state == MemberState::Stopped => "after_stop",
+            Some(member) if member.started_ms == started_ms => return Ok(()),
+            Some(member) if member.state == MemberState::Stopped => "after_stop",
             Some(_) => "without_notice",
             None if seen.len() >= limits::MEMBERS_SEEN_MAX => {
                 let max = limits::MEMBERS_SEEN_MAX as u64;

@@ -82,11 +82,11 @@ impl Operation for Quota {
 impl Ledger {
     fn check_quota(&self, quota: &Quota) -> Result<(), Rejection> {
         spec::check_name("namespace's", &quota.namespace)?;
-        let known = self.namespaces.contains_key(&quota.namespace);
-        if !known && !quota.create {
+        let exists = self.namespaces.contains_key(&quota.namespace);
+        if !exists && !quota.create {
             return Err(Rejection::NamespaceUnknown(quota.namespace.clone()));
         }
-        if !known && self.namespaces.len() >= limits::NAMESPACES_MAX {
+        if !exists && self.namespaces.len() >= limits::NAMESPACES_MAX {
             let max = limits::NAMESPACES_MAX as u64;
             return Err(Rejection::Limit { what: "namespaces".into(), max });
         }

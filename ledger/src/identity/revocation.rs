@@ -206,8 +206,8 @@ impl Revocations {
     /// Whether the revocation changes the list.
     fn check_revoke(&self, whose: &Revoked, before_s: Option<u64>) -> Result<bool, Rejection> {
         match self.list.get(whose) {
-            Some(known) if known.issued_before_s == before_s => Ok(false),
-            Some(known) if known.end_s() > end_s(before_s) => {
+            Some(revocation) if revocation.issued_before_s == before_s => Ok(false),
+            Some(revocation) if revocation.end_s() > end_s(before_s) => {
                 Err(Rejection::RevocationWider(whose.to_string()))
             }
             None if self.list.len() >= limits::REVOCATIONS_MAX => {

@@ -224,8 +224,8 @@ impl Tokens {
     ) -> Result<bool, Rejection> {
         check_name("token's", name)?;
         spec.check()?;
-        if let Some(known) = self.by_name.get(name) {
-            let same = known.secret_hash == *secret_hash && known.spec == *spec;
+        if let Some(token) = self.by_name.get(name) {
+            let same = token.secret_hash == *secret_hash && token.spec == *spec;
             return if same { Ok(false) } else { Err(Rejection::TokenConflict(name.to_owned())) };
         }
         if self.by_name.len() >= limits::TOKENS_MAX {

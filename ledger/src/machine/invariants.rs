@@ -284,15 +284,15 @@ fn check_segments(run: &Run) -> Result<(u64, u64, Rows), String> {
                 }
                 None => {
                     failed += 1;
-                    let known = run.troubles.get(&row).is_some_and(|t| t.failed);
-                    ensure!(known, "row {row} failed and has no history");
+                    let has_history = run.troubles.get(&row).is_some_and(|t| t.failed);
+                    ensure!(has_history, "row {row} failed and has no history");
                 }
             }
         }
         ensure!(decided == segment.decided, "segment {number} counts {}", segment.decided);
     }
     ensure!(next == run.head.rows, "segments end at {next}, not {}", run.head.rows);
-    let told = run.troubles.values().filter(|t| t.done.is_some()).count() as u64;
-    ensure!(told == run.head.done_histories, "{told} rows that are done have a history");
+    let histories = run.troubles.values().filter(|t| t.done.is_some()).count() as u64;
+    ensure!(histories == run.head.done_histories, "{histories} rows that are done have a history");
     Ok((done, failed, all))
 }

@@ -9,24 +9,24 @@ use rollout_proto::v1;
 
 /// Several keys or queues that a client waits for.
 pub struct Waiting {
-    asked: Vec<v1::StoreAwaited>,
+    awaited: Vec<v1::StoreAwaited>,
     left: Mutex<Vec<v1::StoreAwaited>>,
 }
 
 impl Waiting {
     /// A wait for all of these; none has been seen yet.
-    pub fn new(asked: Vec<v1::StoreAwaited>) -> Self {
-        Self { left: Mutex::new(asked.clone()), asked }
+    pub fn new(awaited: Vec<v1::StoreAwaited>) -> Self {
+        Self { left: Mutex::new(awaited.clone()), awaited }
     }
 
     /// Waits for all of them again.
     pub fn again(&self) {
-        self.left.lock().clone_from(&self.asked);
+        self.left.lock().clone_from(&self.awaited);
     }
 
     /// How many there are in total.
-    pub fn asked(&self) -> usize {
-        self.asked.len()
+    pub fn total(&self) -> usize {
+        self.awaited.len()
     }
 
     /// The keys that have not been seen yet.
@@ -58,7 +58,7 @@ mod tests {
         waiting.saw(&[]);
         assert_eq!(waiting.missing(), ["a", "b", "c", "b"]);
         waiting.saw(&[0, 2]);
-        assert_eq!((waiting.missing(), waiting.asked()), (vec!["b".into(), "b".into()], 4));
+        assert_eq!((waiting.missing(), waiting.total()), (vec!["b".into(), "b".into()], 4));
         waiting.saw(&[1, 7]);
         assert_eq!(waiting.missing(), ["b"]);
         waiting.again();

@@ -184,14 +184,14 @@ impl<E: Exchange> Driver<E> {
                 parts.push(part);
                 callers.push((answer, room));
             }
-            let asked = self.shared.exchange.ask(parts);
+            let exchange = self.shared.exchange.ask(parts);
             let answered = match E::LOOKS {
                 true => tokio::select! {
                     biased;
-                    answered = asked => answered,
+                    answered = exchange => answered,
                     () = all_gone(&mut callers) => continue,
                 },
-                false => asked.await,
+                false => exchange.await,
             };
             match answered {
                 Ok(answers) => {

@@ -215,8 +215,8 @@ impl Connection {
             }
             Query::QueueLen => {
                 let queues = vec![wire::key(&mut self.reader).await?];
-                let asked = v1::StoreReadRequest { queues, ..Default::default() };
-                let lengths = self.store.read(asked).await?.lengths;
+                let request = v1::StoreReadRequest { queues, ..Default::default() };
+                let lengths = self.store.read(request).await?.lengths;
                 self.writer.write_u64_le(lengths.first().copied().unwrap_or(0)).await?;
             }
             Query::ListKeys => self.list_keys().await?,
@@ -270,8 +270,8 @@ impl Connection {
         let key = wire::key(&mut self.reader).await?;
         let expected = wire::value(&mut self.reader).await?;
         let desired = wire::value(&mut self.reader).await?;
-        let asked = v1::StoreCompareSet { key, expected, desired };
-        let value = match self.change(v1::store_op::Kind::CompareSet(asked)).await? {
+        let compare_set = v1::StoreCompareSet { key, expected, desired };
+        let value = match self.change(v1::store_op::Kind::CompareSet(compare_set)).await? {
             v1::store_answer::Kind::Value(value) => value,
             _ => Bytes::new(),
         };
@@ -300,8 +300,8 @@ impl Connection {
     }
 
     async fn list_keys(&mut self) -> Result<(), ConnectionEnd> {
-        let asked = v1::StoreReadRequest { list_keys: true, ..Default::default() };
-        let keys = self.store.read(asked).await?.present;
+        let request = v1::StoreReadRequest { list_keys: true, ..Default::default() };
+        let keys = self.store.read(request).await?.present;
         let mut out = BytesMut::new();
         out.put_u64_le(keys.len() as u64);
         keys.iter().for_each(|key| wire::put_sized(&mut out, key));
@@ -311,13 +311,13 @@ impl Connection {
 
     async fn wait(&mut self) -> Result<bool, ConnectionEnd> {
         let keys = wire::keys(&mut self.reader).await?;
-        let (store, asked) = (self.store.clone(), keys.clone());
+        let (store, requested) = (self.store.clone(), keys.clone());
         let there = async move {
-            let values = store.values_at_once(asked.clone()).await?;
+            let values = store.values_at_once(requested.clone()).await?;
             if let Some(values) = values.and_then(|values| values.into_iter().collect()) {
                 return Ok(Some(values));
             }
-            let waiting = Waiting::new(asked.into_iter().map(present).collect());
+            let waiting = Waiting::new(requested.into_iter().map(present).collect());
             store.wait_for_values(&waiting).await
         };
         let ended = self.until(there).await?;

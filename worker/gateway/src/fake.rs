@@ -43,8 +43,8 @@ impl ReceivedRequests {
 pub(crate) async fn start() -> (Client, ReceivedRequests, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    let asked = ReceivedRequests::default();
-    let member = Member { address, asked: asked.clone() };
+    let received = ReceivedRequests::default();
+    let member = Member { address, received: received.clone() };
     let serving = tokio::spawn(async move {
         let served = tonic::transport::Server::builder()
             .max_concurrent_streams(STREAMS_MAX)
@@ -54,13 +54,13 @@ pub(crate) async fn start() -> (Client, ReceivedRequests, JoinHandle<()>) {
         served.await.expect("it serves");
     });
     let config = ClientConfig::new(vec![address.to_string()], Security::InsecurePlaintext);
-    (Client::new(config).expect("a client"), asked, serving)
+    (Client::new(config).expect("a client"), received, serving)
 }
 
 #[derive(Clone)]
 struct Member {
     address: SocketAddr,
-    asked: ReceivedRequests,
+    received: ReceivedRequests,
 }
 
 impl Member {
@@ -88,8 +88,8 @@ impl store_server::Store for Member {
         &self,
         request: Request<v1::StoreReadRequest>,
     ) -> Result<Response<v1::StoreReadResponse>, Status> {
-        self.asked.reads.fetch_add(1, Ordering::SeqCst);
-        let there = self.asked.waits.load(Ordering::SeqCst) > 0;
+        self.received.reads.fetch_add(1, Ordering::SeqCst);
+        let there = self.received.waits.load(Ordering::SeqCst) > 0;
         let kind = || if there { Kind::Value(VALUE.into()) } else { Kind::Nothing(true) };
         let values: Vec<_> = request.into_inner().keys.iter().map(|_| value(kind())).collect();
         let answered = values.len() as u32;
@@ -101,14 +101,14 @@ impl store_server::Store for Member {
         &self,
         request: Request<v1::StoreWaitRequest>,
     ) -> Result<Response<v1::StoreWaitResponse>, Status> {
-        self.asked.waits.fetch_add(1, Ordering::SeqCst);
-        if self.asked.holds.load(Ordering::SeqCst) {
+        self.received.waits.fetch_add(1, Ordering::SeqCst);
+        if self.received.holds.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
-        let asked = request.into_inner();
-        let count = if asked.values { asked.awaited.len() } else { 0 };
+        let request = request.into_inner();
+        let count = if request.values { request.awaited.len() } else { 0 };
         let values = vec![value(Kind::Value(Bytes::from_static(VALUE))); count];
-        let seen = (0..asked.awaited.len() as u32).collect();
+        let seen = (0..request.awaited.len() as u32).collect();
         let header = self.header();
         Ok(Response::new(v1::StoreWaitResponse { header, ready: true, seen, values }))
     }

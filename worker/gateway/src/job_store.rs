@@ -197,7 +197,7 @@ impl JobStore {
     /// Whether all of these exist now.
     pub async fn there(&self, keys: Vec<Bytes>) -> Result<bool, ClientError> {
         let awaited = keys.into_iter().map(present).collect();
-        Ok(calls::look(&self.client, self.asked(awaited, false)).await?.ready)
+        Ok(calls::look(&self.client, self.wait_request(awaited, false)).await?.ready)
     }
 
     /// Returns once each of these has existed, though not all at the same time, as in TCPStore.
@@ -221,19 +221,19 @@ impl JobStore {
     ) -> Result<Option<Vec<Bytes>>, ClientError> {
         loop {
             let left = waiting.left();
-            let asked = waiting.asked();
+            let awaited_count = waiting.total();
             // An answer has the values of the keys in its request, and of none that was seen before.
-            let values = values && left.len() == asked;
+            let values = values && left.len() == awaited_count;
             let all = |values: Vec<Option<Bytes>>| {
                 let values: Option<Vec<Bytes>> = values.into_iter().collect();
-                values.filter(|values| values.len() == asked)
+                values.filter(|values| values.len() == awaited_count)
             };
             if let [one] = left.as_slice() {
                 let values = self.waits_for(one, values).ask(()).await?;
                 waiting.saw(&[0]);
                 return Ok(all(values));
             }
-            let request = self.asked(left, values);
+            let request = self.wait_request(left, values);
             let answer = calls::wait((&self.client, &self.room), request).await?;
             if answer.ready {
                 return Ok(all(answer.values.into_iter().map(calls::value).collect()));
@@ -245,20 +245,20 @@ impl JobStore {
     /// The wait that all callers that wait for this share.
     fn waits_for(&self, one: &v1::StoreAwaited, values: bool) -> Arc<Batches<WaitForOne>> {
         let mut waits = self.waits.lock();
-        let known = (one.key.clone(), one.at_least, values);
-        if let Some(wait) = waits.get(&known).and_then(Weak::upgrade) {
+        let key = (one.key.clone(), one.at_least, values);
+        if let Some(wait) = waits.get(&key).and_then(Weak::upgrade) {
             return wait;
         }
         waits.retain(|_, wait| wait.strong_count() > 0);
         let (client, room) = (self.client.clone(), self.room.clone());
-        let request = self.asked(vec![one.clone()], values);
+        let request = self.wait_request(vec![one.clone()], values);
         let wait = Arc::new(Batches::new(WaitForOne { client, room, request }));
-        waits.insert(known, Arc::downgrade(&wait));
+        waits.insert(key, Arc::downgrade(&wait));
         wait
     }
 
     /// Whether these exist now.
-    fn asked(&self, awaited: Vec<v1::StoreAwaited>, values: bool) -> v1::StoreWaitRequest {
+    fn wait_request(&self, awaited: Vec<v1::StoreAwaited>, values: bool) -> v1::StoreWaitRequest {
         v1::StoreWaitRequest { store: Some(self.name.clone()), awaited, wait_ms: 0, values }
     }
 }

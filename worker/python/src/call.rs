@@ -91,7 +91,7 @@ impl Call {
         options: CallOptions,
         bytes: Bytes,
     ) -> Result<RawAnswer, ClientError> {
-        let asked = client.with_leader_opts("call", options, |channel| {
+        let answer = client.with_leader_opts("call", options, |channel| {
             let (path, bytes) = (self.path.clone(), bytes.clone());
             async move {
                 let mut grpc = tonic::client::Grpc::new(channel)
@@ -103,7 +103,7 @@ impl Call {
                 RawAnswer::read(answer)
             }
         });
-        asked.await
+        answer.await
     }
 
     /// An answer's bytes as JSON, without the header about the cluster.

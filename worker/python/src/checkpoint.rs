@@ -40,8 +40,8 @@ pub(crate) fn handed_over<'py>(
 }
 
 /// Waits for an operation to end.
-pub(crate) async fn ended<T: Clone>(mut told: watch::Receiver<Outcome<T>>) -> PyResult<T> {
-    let outcome = told.wait_for(Option::is_some).await;
+pub(crate) async fn ended<T: Clone>(mut outcomes: watch::Receiver<Outcome<T>>) -> PyResult<T> {
+    let outcome = outcomes.wait_for(Option::is_some).await;
     match outcome.ok().and_then(|outcome| outcome.clone()) {
         Some(outcome) => outcome.map_err(|error| raised_training(&error)),
         None => Err(PyRuntimeError::new_err("the checkpoint's writer ended early")),
@@ -77,7 +77,7 @@ impl CheckpointWriter {
         trainer: String,
         files: PyFiles,
     ) -> PyResult<Writing> {
-        let (tell, told) = watch::channel(None);
+        let (tell, outcomes) = watch::channel(None);
         let (writer, files) = (self.writer.clone(), self::files(files));
         let checkpoint = v1::Checkpoint { prefix, step, ..v1::Checkpoint::default() };
         runtime()?.spawn(async move {
@@ -90,21 +90,21 @@ impl CheckpointWriter {
                 () = tell.closed() => {}
             }
         });
-        Ok(Writing { told })
+        Ok(Writing { outcomes })
     }
 }
 
 /// A rank's part while it is written.
 #[pyclass(frozen)]
 pub struct Writing {
-    told: watch::Receiver<Outcome<Written>>,
+    outcomes: watch::Receiver<Outcome<Written>>,
 }
 
 #[pymethods]
 impl Writing {
     /// Whether the write has ended.
     fn done(&self) -> bool {
-        self.told.borrow().is_some()
+        self.outcomes.borrow().is_some()
     }
 
     /// Waits until everything is durable. Returns the manifest's digest and length, and the bytes and the number of
@@ -117,7 +117,7 @@ impl Writing {
         timeout_s: Option<f64>,
     ) -> PyResult<(Bound<'py, PyBytes>, u32, u64, u32)> {
         let what = "the checkpoint is not durable yet";
-        let written = wait_or_raise(py, limit(timeout_s), what, ended(self.told.clone()))??;
+        let written = wait_or_raise(py, limit(timeout_s), what, ended(self.outcomes.clone()))??;
         let Written { manifest, bytes, objects } = written;
         Ok((PyBytes::new(py, &manifest.digest), manifest.bytes, bytes, objects))
     }

@@ -211,10 +211,10 @@ impl Cluster {
     ) -> PyResult<String> {
         let call = Call::parse(method, request)?;
         let answer = call.answer();
-        let asked = call.send(&self.client, &self.sessions, Duration::from_millis(hold_ms));
+        let request = call.send(&self.client, &self.sessions, Duration::from_millis(hold_ms));
         let within = Duration::from_millis(timeout_ms);
         let what = format!("no answer to {method}; a change may yet take effect");
-        let bytes = wait_or_raise(py, within, &what, asked)?.map_err(raised)?;
+        let bytes = wait_or_raise(py, within, &what, request)?.map_err(raised)?;
         Call::json_of(&answer, bytes)
     }
 

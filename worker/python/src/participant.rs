@@ -51,10 +51,10 @@ impl Participant {
         let came = wait_or_raise(py, within, "the cluster does not answer", came)?;
         let came = came.map_err(raised)?;
         let (ticket, gone) = (came.ticket, Arc::new(Mutex::new(String::new())));
-        let (told, every) = (gone.clone(), came.keep_alive_ms / u64::from(attempts.max(1)));
+        let (status, every) = (gone.clone(), came.keep_alive_ms / u64::from(attempts.max(1)));
         let keeping = keep_alive(client.clone(), job.clone(), ticket, every, move |answer| {
             let lives = answer.gone.is_empty();
-            *told.lock() = answer.gone;
+            *status.lock() = answer.gone;
             lives
         });
         let keeping = runtime()?.spawn(keeping);
@@ -122,7 +122,7 @@ pub(crate) async fn keep_alive(
     job: v1::JobName,
     ticket: u64,
     every_ms: u64,
-    heard: impl Fn(v1::KeepAliveAnswer) -> bool,
+    on_answer: impl Fn(v1::KeepAliveAnswer) -> bool,
 ) {
     let every = Duration::from_millis(every_ms.max(1));
     let participant = v1::ParticipantRef { job: Some(job), ticket };
@@ -146,7 +146,7 @@ pub(crate) async fn keep_alive(
                 continue;
             }
         };
-        if !heard(answer) {
+        if !on_answer(answer) {
             return;
         }
         sleep(every.saturating_sub(begun.elapsed())).await;

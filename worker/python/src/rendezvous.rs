@@ -204,7 +204,7 @@ impl Shared {
             wait_ms: HELD_MS,
             without_members: false,
         };
-        let mut heard = Instant::now();
+        let mut answered_at = Instant::now();
         loop {
             let options = CallOptions::read().attempt_timeout(HELD_ATTEMPT);
             let answer = self
@@ -216,13 +216,13 @@ impl Shared {
                 .await;
             let outcome = match answer {
                 Ok(answer) => answer.outcome,
-                Err(error) if error.may_pass() && heard.elapsed() < silence => {
+                Err(error) if error.may_pass() && answered_at.elapsed() < silence => {
                     sleep(PAUSE).await;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            heard = Instant::now();
+            answered_at = Instant::now();
             return Ok(match outcome {
                 None | Some(Outcome::Pending(_)) => continue,
                 Some(Outcome::Completed(round)) => {
@@ -253,8 +253,8 @@ impl Shared {
     async fn keep_alive(self: Arc<Self>, ticket: u64, keep_alive_ms: u64) {
         let attempts = u64::from(self.participant.keep_alive_attempts.max(1));
         let (client, job) = (self.client.clone(), self.job.clone());
-        let heard = move |answer| self.record_answer(ticket, answer);
-        participant::keep_alive(client, job, ticket, keep_alive_ms / attempts, heard).await;
+        let on_answer = move |answer| self.record_answer(ticket, answer);
+        participant::keep_alive(client, job, ticket, keep_alive_ms / attempts, on_answer).await;
     }
 
     /// Whether to keep the participant of that ticket alive.
@@ -275,11 +275,11 @@ impl Shared {
 
     /// Watches the round: learns of arrivals and departures within [`BETWEEN_LOOKS`] plus the round trip.
     async fn look_after(self: Arc<Self>) {
-        let mut known = None;
+        let mut version = None;
         loop {
-            match self.describe(known).await {
+            match self.describe(version).await {
                 Ok(now) => {
-                    known = Some(now.version);
+                    version = Some(now.version);
                     let mut seen = self.seen.lock();
                     seen.waiting = now.num_nodes_waiting;
                     seen.closed |= now.closed;
@@ -294,10 +294,10 @@ impl Shared {
         }
     }
 
-    async fn describe(&self, known: Option<u64>) -> Result<v1::RendezvousInfo, ClientError> {
+    async fn describe(&self, version: Option<u64>) -> Result<v1::RendezvousInfo, ClientError> {
         let request = v1::RendezvousDescribeRequest {
             job: Some(self.job.clone()),
-            known_version: known,
+            known_version: version,
             wait_ms: HELD_MS,
         };
         let options = CallOptions::read().attempt_timeout(HELD_ATTEMPT);

@@ -198,14 +198,14 @@ impl JobStore {
 
     /// The number of keys with a value.
     fn num_keys(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<u64> {
-        let asked = self.store.read(v1::StoreReadRequest::default());
-        Ok(self.ask(py, timeout_ms, "no answer to num_keys", asked)?.keys)
+        let answer = self.store.read(v1::StoreReadRequest::default());
+        Ok(self.ask(py, timeout_ms, "no answer to num_keys", answer)?.keys)
     }
 
     /// The keys with a value.
     fn list_keys(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<Vec<String>> {
-        let asked = v1::StoreReadRequest { list_keys: true, ..Default::default() };
-        let keys = self.ask(py, timeout_ms, "no answer to list_keys", self.store.read(asked))?;
+        let request = v1::StoreReadRequest { list_keys: true, ..Default::default() };
+        let keys = self.ask(py, timeout_ms, "no answer to list_keys", self.store.read(request))?;
         let text = |key: &Bytes| String::from_utf8_lossy(key).into_owned();
         Ok(keys.present.iter().map(text).collect())
     }
@@ -243,8 +243,8 @@ impl JobStore {
 
     /// The number of elements of a queue.
     fn queue_len(&self, py: Python<'_>, queue: String, timeout_ms: u64) -> PyResult<u64> {
-        let asked = v1::StoreReadRequest { queues: vec![queue.into()], ..Default::default() };
-        let read = self.ask(py, timeout_ms, "no answer to queue_len", self.store.read(asked))?;
+        let request = v1::StoreReadRequest { queues: vec![queue.into()], ..Default::default() };
+        let read = self.ask(py, timeout_ms, "no answer to queue_len", self.store.read(request))?;
         Ok(read.lengths.first().copied().unwrap_or(0))
     }
 }
@@ -267,7 +267,7 @@ fn unseen(waiting: &Waiting) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let (all, seen) = (waiting.asked(), waiting.asked() - missing.len());
+    let (all, seen) = (waiting.total(), waiting.total() - missing.len());
     match all {
         1 => format!("keys: {named}"),
         _ => format!("keys: {named}{more} ({seen} of {all} were seen)"),
@@ -285,8 +285,8 @@ async fn fetch(
         let queues: Vec<Bytes> = without.map(|(key, _)| key.clone()).collect();
         let mut there = queues.is_empty();
         if !there {
-            let asked = v1::StoreReadRequest { queues, ..Default::default() };
-            there = store.read(asked).await?.lengths.iter().all(|len| *len > 0);
+            let request = v1::StoreReadRequest { queues, ..Default::default() };
+            there = store.read(request).await?.lengths.iter().all(|len| *len > 0);
         }
         if there {
             return Ok(values.into_iter().map(Option::unwrap_or_default).collect());

@@ -202,7 +202,7 @@ impl Trainer {
         let progress = progress.into_iter().map(|(dataset, epoch, shard, end_sample)| {
             v1::ShardProgress { dataset, epoch, shard, end_sample }
         });
-        let (tell, told) = watch::channel(None);
+        let (tell, outcomes) = watch::channel(None);
         let part = Part {
             trainer: self.trainer.clone(),
             writer: self.writer.clone(),
@@ -216,7 +216,7 @@ impl Trainer {
             tell.send_replace(Some(reported.map_err(Arc::new)));
         });
         let (trainer, number) = (self.trainer.clone(), checkpoint.number);
-        Ok(Saving { trainer, number, step, told })
+        Ok(Saving { trainer, number, step, outcomes })
     }
 
     /// The files of a rank of the checkpoint that was recovered from, every byte compared with what was reported.
@@ -290,14 +290,14 @@ pub struct Saving {
     number: u32,
     #[pyo3(get)]
     step: u64,
-    told: watch::Receiver<Outcome<()>>,
+    outcomes: watch::Receiver<Outcome<()>>,
 }
 
 #[pymethods]
 impl Saving {
     /// Whether this rank's part is durable and reported, or never will be: `reported` then gives the reason.
     fn done(&self) -> bool {
-        self.told.borrow().is_some()
+        self.outcomes.borrow().is_some()
     }
 
     /// Waits until this rank's part is durable and reported. Raises OSError if the store refused, and TimeoutError
@@ -305,7 +305,7 @@ impl Saving {
     #[pyo3(signature = (timeout_s = None))]
     fn reported(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<()> {
         let what = "the rank's part is not reported yet";
-        wait_or_raise(py, limit(timeout_s), what, ended(self.told.clone()))?
+        wait_or_raise(py, limit(timeout_s), what, ended(self.outcomes.clone()))?
     }
 
     /// Waits until all ranks have reported. Returns False if the checkpoint will never be complete, because a later
@@ -314,7 +314,7 @@ impl Saving {
     fn wait(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
         let within = limit(timeout_s);
         let complete = async {
-            ended(self.told.clone()).await?;
+            ended(self.outcomes.clone()).await?;
             let complete = self.trainer.checkpoint_complete(self.number, FOR_EVER).await;
             complete.map_err(|error| raised_training(&error))
         };

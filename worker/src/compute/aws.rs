@@ -48,7 +48,7 @@ pub(super) struct Aws {
     poll: Duration,
     token: Option<Token>,
     /// The interruption that was reported.
-    told: Option<String>,
+    reported: Option<String>,
     /// Whether a rebalance recommendation was reported.
     advised: bool,
     trouble: Trouble,
@@ -67,7 +67,7 @@ impl Aws {
             metadata: Metadata::new(endpoint)?,
             poll,
             token: None,
-            told: None,
+            reported: None,
             advised: false,
             trouble: Trouble::new(notice_terms::AWS.lead / 8),
         })
@@ -128,8 +128,8 @@ impl Aws {
     async fn look(&mut self) -> Result<Option<Notice>, MetadataError> {
         if let Some(answer) = self.get(ACTION_PATH).await? {
             let notice = interruption(&answer)?;
-            if self.told.as_ref() != Some(&answer.body) {
-                self.told = Some(answer.body);
+            if self.reported.as_ref() != Some(&answer.body) {
+                self.reported = Some(answer.body);
                 return Ok(Some(notice));
             }
         }

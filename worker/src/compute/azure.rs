@@ -72,7 +72,7 @@ pub(super) struct Azure {
     /// Whether a request for events was ever answered.
     answered: bool,
     /// Identity and time of each event that was reported and is still in the document.
-    told: Vec<(String, String)>,
+    reported: Vec<(String, String)>,
     trouble: Trouble,
 }
 
@@ -83,7 +83,7 @@ impl Azure {
             poll: poll.min(PACE_MAX),
             machine: None,
             answered: false,
-            told: Vec::new(),
+            reported: Vec::new(),
             trouble: Trouble::new(notice_terms::AZURE.lead / 8),
         })
     }
@@ -120,9 +120,9 @@ impl Azure {
         mine.retain(|event| event.resources.iter().any(|r| r.eq_ignore_ascii_case(&name)));
         mine.truncate(TOLD_MAX);
         let key = |event: &Event| (event.event_id.clone(), event.not_before.clone());
-        self.told.retain(|told| mine.iter().any(|event| key(event) == *told));
+        self.reported.retain(|reported| mine.iter().any(|event| key(event) == *reported));
         let now = answer.now();
-        let new = mine.iter().filter(|event| !self.told.contains(&key(event)));
+        let new = mine.iter().filter(|event| !self.reported.contains(&key(event)));
         let notices = new.map(|event| (key(event), notice(event, now)));
         // The most urgent first; the others follow with the next polls.
         let hardest = notices.min_by_key(|(_, notice)| match notice {
@@ -130,7 +130,7 @@ impl Azure {
             Notice::MayGo { .. } => Duration::MAX,
         });
         Ok(hardest.map(|(key, notice)| {
-            self.told.push(key);
+            self.reported.push(key);
             notice
         }))
     }

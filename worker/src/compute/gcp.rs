@@ -29,10 +29,10 @@ const ETAG_BYTES_MAX: usize = 128;
 /// One watched value.
 struct Watched {
     name: &'static str,
-    known: &'static [&'static str],
+    expected: &'static [&'static str],
     etag: Option<String>,
     value: Option<&'static str>,
-    asked: Option<Instant>,
+    asked_at: Option<Instant>,
     trouble: Trouble,
 }
 
@@ -43,18 +43,18 @@ pub(super) struct Gcp {
 }
 
 impl Watched {
-    fn new(name: &'static str, known: &'static [&'static str]) -> Self {
+    fn new(name: &'static str, expected: &'static [&'static str]) -> Self {
         let trouble = Trouble::new(notice_terms::GCP.lead / 8);
-        Self { name, known, etag: None, value: None, asked: None, trouble }
+        Self { name, expected, etag: None, value: None, asked_at: None, trouble }
     }
 
     /// Resolves with the first value, and then whenever it changes.
     async fn changed(&mut self, metadata: &Metadata) -> &'static str {
         loop {
-            if let Some(asked) = self.asked {
-                tokio::time::sleep_until(asked + PACE).await;
+            if let Some(asked_at) = self.asked_at {
+                tokio::time::sleep_until(asked_at + PACE).await;
             }
-            self.asked = Some(Instant::now());
+            self.asked_at = Some(Instant::now());
             match self.look(metadata).await {
                 Ok(value) => {
                     self.trouble.over();
@@ -77,7 +77,7 @@ impl Watched {
             None => (self.name.to_owned(), ANSWER_LIMIT),
         };
         let answer = ask(metadata, &path, limit).await?;
-        let value = self.known.iter().find(|known| **known == answer.body.trim());
+        let value = self.expected.iter().find(|expected| **expected == answer.body.trim());
         let value = value.ok_or_else(|| answer.garbled("no value that is known"))?;
         self.etag = answer.header("etag").filter(|etag| usable(etag)).map(str::to_owned);
         Ok(value)

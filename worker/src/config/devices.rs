@@ -103,10 +103,12 @@ pub(super) fn assign(config: &mut Config, host: &Host) -> Result<(), ConfigError
         match engine.slots {
             // Without a number there are as many slots as the devices allow.
             SLOTS_AUTO | 1 => engine.slots = slots,
-            asked if asked == slots => {}
-            asked => {
-                let reason =
-                    format!("{asked} slots of {each} devices do not use {} devices", named.len());
+            required if required == slots => {}
+            required => {
+                let reason = format!(
+                    "{required} slots of {each} devices do not use {} devices",
+                    named.len()
+                );
                 return Err(invalid(reason));
             }
         }

@@ -146,13 +146,13 @@ impl HostEngine {
     /// Starts the process, and a task that keeps it running.
     pub(super) fn start(config: HostConfig) -> Self {
         let shared = Arc::new(Shared::default());
-        let (news, told) = mpsc::channel(NEWS);
+        let (news, receiver) = mpsc::channel(NEWS);
         let (state, watched) = watch::channel(State::Starting);
         let stop = CancellationToken::new();
         let supervisor =
             Supervisor { config, shared: shared.clone(), news, state, stop: stop.clone() };
         tokio::spawn(supervisor.run());
-        let news = tokio::sync::Mutex::new(told);
+        let news = tokio::sync::Mutex::new(receiver);
         Self { shared, news, state: watched, _stop: stop.drop_guard() }
     }
 
@@ -197,8 +197,8 @@ impl Engine for HostEngine {
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
         let mut state = self.state.clone();
         async move {
-            let known = state.wait_for(|state| *state != State::Starting);
-            match tokio::time::timeout(FIRST_PROBE, known).await {
+            let started = state.wait_for(|state| *state != State::Starting);
+            match tokio::time::timeout(FIRST_PROBE, started).await {
                 Ok(Ok(state)) => match &*state {
                     State::Ready => Ok(()),
                     State::Starting => Err("the engine is starting".to_owned()),

@@ -152,10 +152,10 @@ impl OpenAiEngine {
     }
 
     async fn complete(&self, row: EngineRow) -> Result<Completion, EngineFailure> {
-        let asked = row.request()?;
-        let (embeds, with_lora) = (asked.embeds, asked.lora.is_some());
-        let called = matches!(asked.input, Input::Call { .. });
-        let (path, body) = self.call(&row.run.model, asked)?;
+        let request = row.request()?;
+        let (embeds, with_lora) = (request.embeds, request.lora.is_some());
+        let called = matches!(request.input, Input::Call { .. });
+        let (path, body) = self.call(&row.run.model, request)?;
         let request =
             self.authorized(self.client.post(self.at(&path))).json(&body).timeout(self.timeout);
         let response = request.send().await.map_err(of_transport)?;

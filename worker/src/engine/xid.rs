@@ -38,7 +38,7 @@ pub(crate) struct Xid {
 #[derive(Default)]
 struct XidLog {
     /// How many were reported since the start.
-    told: u64,
+    count: u64,
     last: VecDeque<Xid>,
 }
 
@@ -58,14 +58,14 @@ impl Xids {
         let weak = Arc::downgrade(&xids);
         // NVML's waits block, and its set of events belongs to one thread.
         let spawned = std::thread::Builder::new().name("gpu-errors".into()).spawn(move || {
-            let told = |xid: Xid| match weak.upgrade() {
+            let on_error = |xid: Xid| match weak.upgrade() {
                 Some(xids) => {
                     xids.record(xid);
                     true
                 }
                 None => false,
             };
-            if let Err(error) = wait(&library, told) {
+            if let Err(error) = wait(&library, on_error) {
                 tracing::info!(%error, "GPU errors (XIDs) are not available on this host");
             }
         });
@@ -79,7 +79,7 @@ impl Xids {
         tracing::warn!(device = xid.device, xid = xid.code, "the driver reports an error of a GPU");
         metrics::counter!("rollout_worker_gpu_errors_total").increment(1);
         let mut seen = self.0.lock();
-        seen.told += 1;
+        seen.count += 1;
         seen.last.push_back(xid);
         if seen.last.len() > SEEN_MAX {
             seen.last.pop_front();
@@ -88,20 +88,20 @@ impl Xids {
 
     /// Marks where a life begins.
     pub(crate) fn mark(&self) -> u64 {
-        self.0.lock().told
+        self.0.lock().count
     }
 
     /// The first error since then on one of these devices; without devices, on any.
     pub(crate) fn since(&self, mark: u64, devices: &[u32]) -> Option<Xid> {
         let seen = self.0.lock();
-        let new = usize::try_from(seen.told - mark).unwrap_or(usize::MAX).min(seen.last.len());
+        let new = usize::try_from(seen.count - mark).unwrap_or(usize::MAX).min(seen.last.len());
         let mut of_the_life = seen.last.range(seen.last.len() - new..);
         of_the_life.find(|xid| devices.is_empty() || devices.contains(&xid.device)).copied()
     }
 }
 
 /// Reports errors until the receiver stops listening, or NVML has no device to watch.
-fn wait(library: &OsStr, told: impl Fn(Xid) -> bool) -> Result<(), NvmlError> {
+fn wait(library: &OsStr, on_error: impl Fn(Xid) -> bool) -> Result<(), NvmlError> {
     let nvml = Nvml::builder().lib_path(library).init()?;
     let (events, indices) = watch(&nvml)?;
     if indices.is_empty() {
@@ -136,7 +136,7 @@ fn wait(library: &OsStr, told: impl Fn(Xid) -> bool) -> Result<(), NvmlError> {
             );
             continue;
         };
-        if !told(Xid { device, code }) {
+        if !on_error(Xid { device, code }) {
             return Ok(());
         }
     }

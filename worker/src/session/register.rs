@@ -104,8 +104,8 @@ impl Session {
         let dropped = Arc::new(NamedRows::new(answer.dropped));
         for slot in &self.slots {
             // A slot that has ended holds nothing.
-            let told = SlotCommand::Registered { registration, dropped: dropped.clone() };
-            let _ = slot.commands.send(told).await;
+            let command = SlotCommand::Registered { registration, dropped: dropped.clone() };
+            let _ = slot.commands.send(command).await;
         }
         Ok(())
     }

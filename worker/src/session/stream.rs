@@ -259,10 +259,10 @@ impl Session {
             Some(Kind::Drain(drain)) => {
                 self.asked_to_go(drain.deadline_ms, drain.reason);
             }
-            Some(Kind::Yield(asked)) => {
-                if let Some(slot) = self.slots.get(asked.slot as usize) {
+            Some(Kind::Yield(request)) => {
+                if let Some(slot) = self.slots.get(request.slot as usize) {
                     // A slot with a full queue is busy; the leader asks another slot.
-                    let _ = slot.commands.try_send(SlotCommand::Yield(asked));
+                    let _ = slot.commands.try_send(SlotCommand::Yield(request));
                 }
             }
             None => tracing::debug!("unknown kind of message, ignored"),

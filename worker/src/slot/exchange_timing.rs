@@ -69,12 +69,14 @@ impl Slot {
             0 => {
                 self.exchanges.has_parts() || now >= since + FAILURES_LINGER || credit > 0 || flush
             }
-            _ => self.asked.is_none_or(|asked| now >= asked + BEHIND_PULL),
+            _ => self
+                .last_exchange_at
+                .is_none_or(|last_exchange_at| now >= last_exchange_at + BEHIND_PULL),
         });
         let unpark = flush && self.exchanges.may_be_parked();
         let pull = credit > 0 && self.exchanges.unanswered() == 0;
         if (report || unpark || pull) && self.exchanges.make(credit) {
-            self.asked = Some(now);
+            self.last_exchange_at = Some(now);
             self.report_since = self.exchanges.has_report().then_some(now);
         }
         while let (Some(uplink), Some(message)) = (&self.uplink, self.exchanges.to_send()) {
@@ -124,9 +126,9 @@ impl Slot {
         let parts = self.next_part_due(now);
         let report = self.report_since.map(|since| match self.exchanges.unanswered() {
             0 => since + FAILURES_LINGER,
-            1 if self.exchanges.may_be_parked() => {
-                self.asked.map_or(since, |asked| asked + BEHIND_PULL)
-            }
+            1 if self.exchanges.may_be_parked() => self
+                .last_exchange_at
+                .map_or(since, |last_exchange_at| last_exchange_at + BEHIND_PULL),
             _ => now + NEVER,
         });
         let unsent = self.exchanges.to_send().map(|_| now + UNSENT_RETRY);

@@ -159,7 +159,9 @@ impl Slot {
         let places =
             self.running.len() < self.pace.limit() && self.lease_table.lock().queued().is_empty();
         let asks = places && self.exchanges.may_be_parked();
-        self.asked.filter(|_| asks).map(|asked| asked + PARKED_AFTER)
+        self.last_exchange_at
+            .filter(|_| asks)
+            .map(|last_exchange_at| last_exchange_at + PARKED_AFTER)
     }
 
     fn spawn_upload(&mut self, part: OpenPart, delay: Duration) {

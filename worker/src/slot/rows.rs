@@ -145,8 +145,8 @@ impl Slot {
     /// Logs how well the engine was fed, once it has nothing left to do.
     pub(super) fn notice_idle(&mut self) {
         let (steps, starved) = self.feed.starved();
-        if steps > self.told_steps && self.running.is_empty() && self.queue.is_empty() {
-            self.told_steps = steps;
+        if steps > self.logged_steps && self.running.is_empty() && self.queue.is_empty() {
+            self.logged_steps = steps;
             let percent = 100.0 * starved as f64 / steps as f64;
             let percent = format!("{percent:.2}");
             tracing::info!(slot = self.index, steps, starved, percent, "the engine was fed");

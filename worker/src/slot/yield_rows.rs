@@ -14,28 +14,33 @@ use crate::leased_rows::{Lease, LeasedRows};
 impl Slot {
     /// Gives up the rows that would start last. Rows for which the engine has a place are not offered, because they
     /// are about to start.
-    pub(super) fn give_up(&mut self, asked: &v1::Yield) {
-        let given = self.last_unstarted(asked);
+    pub(super) fn give_up(&mut self, request: &v1::Yield) {
+        let given = self.last_unstarted(request);
         let gone: HashSet<(Lease, u64)> = given.iter().collect();
         self.queue.retain(|row| !gone.contains(&((row.run.number, row.attempt), row.row)));
         self.end_all(&given);
         metrics::counter!("rollout_worker_rows_total", "outcome" => "yielded")
             .increment(given.len() as u64);
-        tracing::debug!(slot = self.index, id = asked.id, rows = given.len(), "rows are given up");
-        self.exchanges.give_up(asked.id, given);
+        tracing::debug!(
+            slot = self.index,
+            id = request.id,
+            rows = given.len(),
+            "rows are given up"
+        );
+        self.exchanges.give_up(request.id, given);
     }
 
-    fn last_unstarted(&self, asked: &v1::Yield) -> LeasedRows {
+    fn last_unstarted(&self, request: &v1::Yield) -> LeasedRows {
         let places = match self.engine_up {
             true => self.pace.limit().saturating_sub(self.running.len()),
             false => 0,
         };
         let lease_table = self.lease_table.lock();
         let spare = lease_table.queued().len().saturating_sub(places);
-        let wanted = spare.min(asked.rows_max as usize);
+        let wanted = spare.min(request.rows_max as usize);
         // A trial runs here, or is returned as a whole.
         let of_these = |(lease, _): &(Lease, u64)| {
-            asked.runs.contains(&lease.0) && !self.alone.contains(lease)
+            request.runs.contains(&lease.0) && !self.alone.contains(lease)
         };
         let queue: Vec<(Lease, u64)> =
             self.queue.iter().map(|row| ((row.run.number, row.attempt), row.row)).collect();

@@ -82,7 +82,7 @@ pub struct Trainer {
     lost: Arc<AtomicBool>,
     keeping: JoinHandle<()>,
     /// Claims that are unanswered.
-    asked: Mutex<Vec<PendingClaim>>,
+    pending_claims: Mutex<Vec<PendingClaim>>,
 }
 
 impl Drop for Trainer {
@@ -197,10 +197,19 @@ impl Trainer {
         let keeping = keep(client.clone(), by.clone(), silence / KEEP_ALIVES, lost.clone());
         let keeping = tokio::spawn(keeping);
         let (lineage, patience) = (lineage.unwrap_or_default(), options.patience);
-        let asked = Mutex::default();
+        let pending_claims = Mutex::default();
         let store_url = String::new();
-        let mut trainer =
-            Self { client, sessions, store_url, by, lineage, patience, lost, keeping, asked };
+        let mut trainer = Self {
+            client,
+            sessions,
+            store_url,
+            by,
+            lineage,
+            patience,
+            lost,
+            keeping,
+            pending_claims,
+        };
         // The URL comes with the session in which it joined.
         trainer.store_url = trainer.sessions.take_once().await?.session().store_url().to_owned();
         Ok(trainer)

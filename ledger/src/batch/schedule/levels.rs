@@ -113,7 +113,8 @@ impl Ledger {
         joining: &BTreeSet<RunNo>,
     ) -> Vec<Group> {
         let gives = |need: &NeedNo| self.first_time(*need, priority, joining).is_some();
-        let (mut seen, mut known, mut groups) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        let (mut seen, mut seen_families, mut groups) =
+            (BTreeSet::new(), BTreeSet::new(), Vec::new());
         for cohort in cohorts.keys() {
             if !seen.insert(*cohort) {
                 continue;
@@ -121,7 +122,9 @@ impl Ledger {
             let (mut group, mut left) = (Group::default(), vec![*cohort]);
             while let Some(cohort) = left.pop() {
                 group.level = group.level.max(cohorts.get(&cohort).copied().flatten());
-                for family in self.index.families(cohort).filter(|family| known.insert(*family)) {
+                for family in
+                    self.index.families(cohort).filter(|family| seen_families.insert(*family))
+                {
                     let before = group.needs.len();
                     group.needs.extend(self.index.needs_in(family).filter(gives));
                     if group.needs.len() > before {

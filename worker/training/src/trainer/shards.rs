@@ -37,12 +37,12 @@ impl PendingClaim {
 /// Puts a claim back if it ends without an answer.
 struct Unanswered<'a> {
     back: &'a Mutex<Vec<PendingClaim>>,
-    asked: Option<PendingClaim>,
+    claim: Option<PendingClaim>,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        self.back.lock().extend(self.asked.take());
+        self.back.lock().extend(self.claim.take());
     }
 }
 
@@ -79,11 +79,11 @@ impl Trainer {
         dataset: &str,
         epoch: u64,
     ) -> Result<(Option<v1::ShardAssignment>, bool), TrainError> {
-        let answer = match self.asked_before(dataset, epoch) {
-            Some(asked) => self.ask(asked).await?,
+        let answer = match self.take_pending(dataset, epoch) {
+            Some(claim) => self.ask(claim).await?,
             None => {
-                let asked = PendingClaim::anew(dataset, epoch, self.sessions.take_once().await?);
-                match self.ask(asked).await {
+                let claim = PendingClaim::anew(dataset, epoch, self.sessions.take_once().await?);
+                match self.ask(claim).await {
                     Err(refusal) if was_forgotten(&refusal) => {
                         self.ask(PendingClaim::anew(dataset, epoch, self.sessions.open().await?))
                             .await?
@@ -95,16 +95,16 @@ impl Trainer {
         Ok((answer.shard, answer.finished))
     }
 
-    async fn ask(&self, mut asked: PendingClaim) -> Result<v1::ClaimShardResponse, ClientError> {
+    async fn ask(&self, mut claim: PendingClaim) -> Result<v1::ClaimShardResponse, ClientError> {
         let request = v1::ClaimShardRequest {
-            request: Some(asked.request.id()),
+            request: Some(claim.request.id()),
             by: Some(self.by.clone()),
-            dataset: asked.dataset.clone(),
-            epoch: asked.epoch,
+            dataset: claim.dataset.clone(),
+            epoch: claim.epoch,
         };
         // A caller that gives up leaves an attempt in flight.
-        let (doubt, since) = (std::mem::replace(&mut asked.doubt, true), asked.since);
-        let mut unanswered = Unanswered { back: &self.asked, asked: Some(asked) };
+        let (doubt, since) = (std::mem::replace(&mut claim.doubt, true), claim.since);
+        let mut unanswered = Unanswered { back: &self.pending_claims, claim: Some(claim) };
         let answer = self
             .client
             .with_leader_opts("claim a shard", self.changing(), |channel| {
@@ -114,21 +114,21 @@ impl Trainer {
             .await;
         let (answer, doubt) = judged(answer, doubt, since);
         let unsettled = answer.as_ref().is_err_and(ClientError::may_pass);
-        match &mut unanswered.asked {
-            Some(asked) if unsettled => asked.doubt = doubt,
-            asked => {
-                if let Some(mut asked) = asked.take() {
-                    asked.session.record(&answer);
+        match &mut unanswered.claim {
+            Some(claim) if unsettled => claim.doubt = doubt,
+            claim => {
+                if let Some(mut claim) = claim.take() {
+                    claim.session.record(&answer);
                 }
             }
         }
         answer
     }
 
-    fn asked_before(&self, dataset: &str, epoch: u64) -> Option<PendingClaim> {
-        let mut asked = self.asked.lock();
-        let same = asked.iter().position(|a| a.dataset == dataset && a.epoch == epoch);
-        same.map(|at| asked.swap_remove(at))
+    fn take_pending(&self, dataset: &str, epoch: u64) -> Option<PendingClaim> {
+        let mut pending = self.pending_claims.lock();
+        let same = pending.iter().position(|a| a.dataset == dataset && a.epoch == epoch);
+        same.map(|at| pending.swap_remove(at))
     }
 
     /// Waits until a claim is worth trying; false if it is not after `within`.
