@@ -82,14 +82,14 @@ pub(crate) fn registration(shell: &str, program: &str) -> Option<String> {
 
 /// The cluster settings of an unfinished line, as far as it can be parsed.
 fn connection(tree: Command, words: impl Iterator<Item = OsString>) -> ConnectArgs {
-    let Ok(mut said) = tree.ignore_errors(true).try_get_matches_from(words) else {
+    let Ok(mut matches) = tree.ignore_errors(true).try_get_matches_from(words) else {
         return ConnectArgs::default();
     };
     // The innermost command has all flags, wherever they stand.
-    while let Some((_, inner)) = said.remove_subcommand() {
-        said = inner;
+    while let Some((_, inner)) = matches.remove_subcommand() {
+        matches = inner;
     }
-    ConnectArgs::from_arg_matches(&said).unwrap_or_default()
+    ConnectArgs::from_arg_matches(&matches).unwrap_or_default()
 }
 
 fn candidates(names: Names, typed: &OsStr) -> Vec<CompletionCandidate> {
@@ -97,24 +97,24 @@ fn candidates(names: Names, typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(typed) = typed.to_str().filter(|typed| !typed.starts_with('-')) else {
         return Vec::new();
     };
-    let known = match names {
+    let names = match names {
         Names::Contexts => Contexts::path().map(|path| contexts(&path)).unwrap_or_default(),
         Names::EventKinds => EVENT_KINDS.map(str::to_owned).to_vec(),
         names => ask(names, LINE.get().cloned().unwrap_or_default()),
     };
-    fitting(known, typed).into_iter().map(CompletionCandidate::new).collect()
+    fitting(names, typed).into_iter().map(CompletionCandidate::new).collect()
 }
 
-fn fitting(mut known: Vec<String>, typed: &str) -> Vec<String> {
-    known.retain(|name| name.starts_with(typed));
-    known.sort_unstable();
-    known.dedup();
-    known.truncate(NAMES_MAX);
-    known
+fn fitting(mut names: Vec<String>, typed: &str) -> Vec<String> {
+    names.retain(|name| name.starts_with(typed));
+    names.sort_unstable();
+    names.dedup();
+    names.truncate(NAMES_MAX);
+    names
 }
 
 fn contexts(file: &Path) -> Vec<String> {
-    Contexts::read(file).map(|known| known.context.into_keys().collect()).unwrap_or_default()
+    Contexts::read(file).map(|contexts| contexts.context.into_keys().collect()).unwrap_or_default()
 }
 
 /// The names that the cluster returns in time.
@@ -125,12 +125,12 @@ fn ask(names: Names, line: ConnectArgs) -> Vec<String> {
     let Ok(client) = settings.client(Some(Arc::new(|_| ()))) else { return Vec::new() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return Vec::new() };
-    let told = runtime.block_on(async {
+    let names = runtime.block_on(async {
         tokio::time::timeout(PATIENCE, listed(names, &client, &namespace)).await
     });
     // A DNS query without an answer blocks a thread; do not wait for it.
     runtime.shutdown_background();
-    told.ok().and_then(Result::ok).unwrap_or_default()
+    names.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 async fn listed(

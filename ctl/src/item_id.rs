@@ -71,9 +71,9 @@ impl ItemIds {
         Self { head, sampling, buffer: Vec::new() }
     }
 
-    /// The id of one item; `asked_json` is canonical.
-    pub fn item_id(&mut self, asked_json: &str, key: Key<'_>) -> [u8; 32] {
-        self.begin(asked_json);
+    /// The id of one item; `request_json` is canonical.
+    pub fn item_id(&mut self, request_json: &str, key: Key<'_>) -> [u8; 32] {
+        self.begin(request_json);
         self.buffer.extend_from_slice(&self.sampling);
         self.end(key)
     }
@@ -82,19 +82,19 @@ impl ItemIds {
     /// overridden by these.
     pub fn item_id_sampled(
         &mut self,
-        asked_json: &str,
+        request_json: &str,
         sampling_json: &str,
         key: Key<'_>,
     ) -> [u8; 32] {
-        self.begin(asked_json);
+        self.begin(request_json);
         frame(&mut self.buffer, &[sampling_json.as_bytes()]);
         self.end(key)
     }
 
-    fn begin(&mut self, asked_json: &str) {
+    fn begin(&mut self, request_json: &str) {
         self.buffer.clear();
         self.buffer.extend_from_slice(&self.head);
-        frame(&mut self.buffer, &[asked_json.as_bytes()]);
+        frame(&mut self.buffer, &[request_json.as_bytes()]);
     }
 
     fn end(&mut self, key: Key<'_>) -> [u8; 32] {

@@ -136,7 +136,7 @@ impl Sampling {
     /// The engine decides which parameters are valid: a row with an unsupported one is one failed row.
     pub fn of_row(&self, row: &RawValue) -> Result<(String, Option<Doubt>), String> {
         let wrong = |error: serde_json::Error| nearest::explain(&plain_message(&error));
-        let told = |error: CanonicalError| error.to_string();
+        let describe = |error: CanonicalError| error.to_string();
         let Fields(fields) = serde_json::from_str(row.get()).map_err(wrong)?;
         if let Some((key, _)) = fields.iter().find(|(_, value)| value.get() == "null") {
             return Err(format!("{key} is null; leave it out"));
@@ -145,17 +145,17 @@ impl Sampling {
             Ok(own) => {
                 let merged = own.over(self);
                 let doubt = merged.check().err().map(refused);
-                Ok((merged.canonical_json().map_err(told)?, doubt))
+                Ok((merged.canonical_json().map_err(describe)?, doubt))
             }
             // Unchanged: its name or type is unknown here.
             Err(error) => {
-                let run = self.canonical_json().map_err(told)?;
+                let run = self.canonical_json().map_err(describe)?;
                 let mut all: BTreeMap<&str, &RawValue> =
                     serde_json::from_str(&run).map_err(wrong)?;
                 all.extend(fields.iter().map(|(key, value)| (&**key, *value)));
                 let all = serde_json::to_string(&all).map_err(wrong)?;
                 let doubt = self.doubt_of(&fields).unwrap_or_else(|| Doubt::Refused(wrong(error)));
-                Ok((canonical_text(&all).map_err(told)?, Some(doubt)))
+                Ok((canonical_text(&all).map_err(describe)?, Some(doubt)))
             }
         }
     }
@@ -164,20 +164,20 @@ impl Sampling {
     /// parameter takes precedence over an unknown one.
     fn doubt_of(&self, fields: &[(std::borrow::Cow<'_, str>, &RawValue)]) -> Option<Doubt> {
         let mut unknown = None;
-        let mut known = Self::default();
+        let mut valid = Self::default();
         for (key, value) in fields {
             // The parser does not name the field of an invalid value, so each field is tried alone. Every known
             // parameter accepts null.
-            if let Err(told) = one(key, RawValue::NULL) {
-                unknown.get_or_insert(Doubt::Unknown(told));
+            if let Err(reason) = one(key, RawValue::NULL) {
+                unknown.get_or_insert(Doubt::Unknown(reason));
                 continue;
             }
             match one(key, value) {
-                Ok(one) => known = one.over(&known),
-                Err(told) => return Some(Doubt::Refused(format!("{key}: {told}"))),
+                Ok(one) => valid = one.over(&valid),
+                Err(reason) => return Some(Doubt::Refused(format!("{key}: {reason}"))),
             }
         }
-        known.over(self).check().err().map(refused).or(unknown)
+        valid.over(self).check().err().map(refused).or(unknown)
     }
 
     /// These parameters, completed by those of `below`.

@@ -29,13 +29,13 @@ pub struct ClusterSpeed {
 
 /// Asks the cluster.
 pub async fn ask(client: &Client, namespace: &str, engine: &v1::EngineSpec) -> ClusterSpeed {
-    let asked = async {
+    let figures = async {
         ClusterSpeed {
             room: room(client, namespace, engine).await,
             last: last(client, namespace, engine).await,
         }
     };
-    tokio::time::timeout(PATIENCE, asked).await.unwrap_or_default()
+    tokio::time::timeout(PATIENCE, figures).await.unwrap_or_default()
 }
 
 async fn last(

@@ -14,13 +14,15 @@ const SIGNS: [&str; 7] = [">=", "<=", "==", "!=", ">", "<", "="];
 /// # Errors
 /// Names the condition that is empty or too long.
 pub(super) fn plain(require: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, String> {
-    let plain = require.into_iter().map(|(name, asked)| {
-        let terms = asked.split(',').map(|term| {
+    let plain = require.into_iter().map(|(name, condition)| {
+        let terms = condition.split(',').map(|term| {
             let term = term.trim();
             let sign = SIGNS.iter().find(|sign| term.starts_with(**sign)).copied().unwrap_or("");
             let operand = term[sign.len()..].trim();
             match operand.is_empty() {
-                true => Err(format!("{name} = {asked:?} asks for nothing; write it as \">=0.32\"")),
+                true => {
+                    Err(format!("{name} = {condition:?} asks for nothing; write it as \">=0.32\""))
+                }
                 false => Ok(format!("{}{operand}", if sign == "==" { "=" } else { sign })),
             }
         });

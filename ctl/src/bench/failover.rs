@@ -180,10 +180,12 @@ pub(super) async fn come_back(
                 return Ok(false);
             }
             let survey = status::survey(target.admin()).await;
-            let says = survey.members.iter().find(|member| member.name == name);
-            let Some(says) = says.and_then(|member| member.says.as_ref()) else { return Ok(false) };
-            let goal = *goal.get_or_insert(says.applied_index + says.behind);
-            Ok(says.applied_index >= goal && survey.leader.is_some())
+            let status = survey.members.iter().find(|member| member.name == name);
+            let Some(status) = status.and_then(|member| member.says.as_ref()) else {
+                return Ok(false);
+            };
+            let goal = *goal.get_or_insert(status.applied_index + status.behind);
+            Ok(status.applied_index >= goal && survey.leader.is_some())
         })
         .await
 }

@@ -109,9 +109,9 @@ impl Verb for SubmitArgs {
 
         let after = meter::counters(target.admin()).await;
         let described = submit::describe(target.admin(), NAMESPACE, &run).await?;
-        let known =
+        let declared =
             described.run.and_then(|run| run.counts).map_or(0, |counts: v1::RunCounts| counts.rows);
-        ensure!(known == self.rows, "the ledger knows {known} rows of {}", self.rows);
+        ensure!(declared == self.rows, "the ledger knows {declared} rows of {}", self.rows);
         ensure!(control.rows.load(Ordering::Relaxed) == self.rows, "not every row was read");
         let verification = verify::verify(target.admin(), VERIFY_PATIENCE).await?;
         ensure!(verification.agree, "the members do not agree: {}", verification.complaint());

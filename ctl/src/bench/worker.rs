@@ -170,7 +170,7 @@ impl Worker {
     ) -> anyhow::Result<StreamEnd> {
         let mut beat = tokio::time::interval(self.heartbeat);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut heard = Instant::now();
+        let mut heard_at = Instant::now();
         loop {
             if self.slots.iter().all(Slot::done) {
                 return Ok(StreamEnd::Done);
@@ -178,7 +178,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 message = inbound.message() => {
-                    heard = Instant::now();
+                    heard_at = Instant::now();
                     match message {
                         Ok(Some(message)) => {
                             if let Some(ended) = self.take(out, message).await? {
@@ -192,7 +192,7 @@ impl Worker {
                     }
                 }
                 _ = beat.tick() => {
-                    if heard.elapsed() > self.heartbeat * 3 && silent.other_leads().await {
+                    if heard_at.elapsed() > self.heartbeat * 3 && silent.other_leads().await {
                         return Ok(StreamEnd::Left("silent while another one leads".into()));
                     }
                     self.heartbeats += 1;

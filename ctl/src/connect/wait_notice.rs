@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 struct Wait {
     since: Instant,
     last: Instant,
-    told: bool,
+    reported: bool,
 }
 
 /// One line on stderr for each longer wait.
@@ -38,10 +38,10 @@ pub(super) fn on_stderr() -> OnWait {
 /// Whether to print this report.
 fn is_news(wait: &mut Option<Wait>, now: Instant) -> bool {
     let same = wait.take().filter(|wait| now.saturating_duration_since(wait.last) < PAUSE);
-    let mut this = same.unwrap_or(Wait { since: now, last: now, told: false });
+    let mut this = same.unwrap_or(Wait { since: now, last: now, reported: false });
     this.last = now;
-    let news = !this.told && now.saturating_duration_since(this.since) + TOLD_AFTER >= LONG;
-    this.told |= news;
+    let news = !this.reported && now.saturating_duration_since(this.since) + TOLD_AFTER >= LONG;
+    this.reported |= news;
     *wait = Some(this);
     news
 }

@@ -31,8 +31,8 @@ pub(super) async fn run(dir: &Path, args: &LogsArgs) -> anyhow::Result<()> {
     loop {
         for (at, log) in logs.iter_mut().enumerate() {
             let first = log.next == 0;
-            let said = log.news(if first { args.lines } else { usize::MAX })?;
-            if said.is_empty() {
+            let text = log.news(if first { args.lines } else { usize::MAX })?;
+            if text.is_empty() {
                 continue;
             }
             if with_names && last != Some(at) {
@@ -40,7 +40,7 @@ pub(super) async fn run(dir: &Path, args: &LogsArgs) -> anyhow::Result<()> {
                 write_stdout(&format!("{space}==> {} <==\n", log.name))?;
             }
             last = Some(at);
-            write_stdout(&said)?;
+            write_stdout(&text)?;
         }
         if !args.follow || reader_is_gone() {
             return Ok(());

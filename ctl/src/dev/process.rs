@@ -127,12 +127,12 @@ pub fn describe_exit(status: ExitStatus) -> String {
 /// It is in none of these places, which the error lists.
 pub fn find_binary(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot tell where this executable is")?;
-    let beside = own.parent().into_iter().flat_map(|dir| {
+    let candidates = own.parent().into_iter().flat_map(|dir| {
         let above = dir.parent().filter(|_| dir.ends_with("deps"));
         [Some(dir), above].into_iter().flatten().map(Path::to_path_buf)
     });
     let path = std::env::var_os("PATH").unwrap_or_default();
-    beside
+    candidates
         .chain(std::env::split_paths(&path))
         .map(|dir| dir.join(name))
         .find(|file| file.is_file())

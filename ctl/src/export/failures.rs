@@ -70,7 +70,7 @@ impl Failures {
         self.unsorted += later.unsorted;
         for (key, kind) in &later.kinds {
             match self.kinds.get_mut(key) {
-                Some(known) => known.rows += kind.rows,
+                Some(entry) => entry.rows += kind.rows,
                 None => self.insert(key.clone(), kind.clone()),
             }
         }

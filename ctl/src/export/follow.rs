@@ -145,7 +145,7 @@ impl<'a> Follow<'a> {
             tokio::pin!(merged);
             while !again {
                 tokio::select! {
-                    heard = events.next() => again = self.record(heard?, events, &mut touched),
+                    item = events.next() => again = self.record(item?, events, &mut touched),
                     () = &mut merged => break,
                 }
             }
@@ -163,11 +163,11 @@ impl<'a> Follow<'a> {
     /// Records the segments that events touch; true if all segments must be read.
     fn record(
         &self,
-        heard: StreamItem,
+        item: StreamItem,
         events: &mut EventStream,
         touched: &mut BTreeSet<u32>,
     ) -> bool {
-        let happened = match heard {
+        let happened = match item {
             StreamItem::Events(happened) => happened,
             StreamItem::End => return true,
             StreamItem::Compacted { oldest } => {

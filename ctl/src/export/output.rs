@@ -36,12 +36,12 @@ impl Layout {
             }
             other => other,
         };
-        let known =
+        let formats =
             [default, OutputFormat::Jsonl, OutputFormat::OpenaiBatch, OutputFormat::Parquet];
         let there = |format: &OutputFormat| {
             dir.join(format!("{}.{}", format.completions(), format.ending())).exists()
         };
-        match (known.into_iter().find(there), manifest) {
+        match (formats.into_iter().find(there), manifest) {
             (None, Err(error)) => Err(error),
             // A manifest.json beside a single file belongs to something else.
             (format, _) => Ok(Self { format: format.unwrap_or(default), shard_rows: 0 }),

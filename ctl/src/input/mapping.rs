@@ -66,9 +66,9 @@ impl Mapping {
         }
         let mut columns = Vec::new();
         for (field, column) in &spec.columns {
-            let Some(known) = Column::of(field, task) else {
-                let known = COLUMNS.iter().filter(|column| column.is_of(task));
-                let names: Vec<&str> = known.map(|column| column.name(task)).collect();
+            let Some(field_column) = Column::of(field, task) else {
+                let allowed = COLUMNS.iter().filter(|column| column.is_of(task));
+                let names: Vec<&str> = allowed.map(|column| column.name(task)).collect();
                 let message = match nearest(field, names.iter().copied()) {
                     Some(near) => format!("{field:?} is not a field; did you mean {near:?}?"),
                     None => format!("{field:?} is no field; known are {}", names.join(", ")),
@@ -79,7 +79,7 @@ impl Mapping {
                 let message = format!("column {column:?} is two fields");
                 return Err(("input.columns", message));
             }
-            columns.push((known, column.clone()));
+            columns.push((field_column, column.clone()));
         }
         let wrong = |message: String| ("input.prompt_template", message);
         let template = spec.prompt_template.as_deref().map(Template::parse).transpose();
@@ -88,8 +88,8 @@ impl Mapping {
             if !Column::Prompt.is_of(task) {
                 return Err(wrong("this task has no prompt".to_owned()));
             }
-            let asked = [Column::Prompt, Column::Messages];
-            if columns.iter().any(|(column, _)| asked.contains(column)) {
+            let required = [Column::Prompt, Column::Messages];
+            if columns.iter().any(|(column, _)| required.contains(column)) {
                 return Err(wrong("makes the prompt; map no column to it".to_owned()));
             }
         }

@@ -12,7 +12,9 @@ use crate::canonical::canonical;
 const URL_BYTES_MAX: usize = 256;
 
 /// The canonical JSON of a line's request; an error has the value at fault.
-pub(super) fn asked<'a>(found: &FieldValues<'a>) -> Result<String, (Option<&'a RawValue>, String)> {
+pub(super) fn request<'a>(
+    found: &FieldValues<'a>,
+) -> Result<String, (Option<&'a RawValue>, String)> {
     let get = |column, name: &str| {
         found
             .given(column)

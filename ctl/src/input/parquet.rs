@@ -39,7 +39,7 @@ struct Progress<'a> {
     file_bytes: u64,
     rows: u64,
     rows_total: u64,
-    told: u64,
+    reported: u64,
 }
 
 impl<'a> ParquetText<'a> {
@@ -50,7 +50,7 @@ impl<'a> ParquetText<'a> {
         let rows_total = u64::try_from(metadata.num_rows()).unwrap_or(0);
         let schema = metadata.schema_descr().root_schema_ptr();
         let rows = RowIter::from_file_into(Box::new(Bounded(reader)));
-        let progress = Progress { read, file_bytes, rows: 0, rows_total, told: 0 };
+        let progress = Progress { read, file_bytes, rows: 0, rows_total, reported: 0 };
         Ok(Self { rows, schema, lines: Vec::new(), taken: 0, ended: false, progress })
     }
 
@@ -83,8 +83,8 @@ impl Progress<'_> {
     fn report(&mut self) {
         let share = u128::from(self.rows.min(self.rows_total)) * u128::from(self.file_bytes);
         let now = (share / u128::from(self.rows_total.max(1))) as u64;
-        self.read.fetch_add(now.saturating_sub(self.told), Ordering::Relaxed);
-        self.told = now.max(self.told);
+        self.read.fetch_add(now.saturating_sub(self.reported), Ordering::Relaxed);
+        self.reported = now.max(self.reported);
     }
 }
 

@@ -35,7 +35,7 @@ pub struct RowError {
 pub struct Row<'a> {
     /// The canonical JSON of the request: a prompt alone is a string, messages alone are an array, anything else is an
     /// object with the parts of the request by name.
-    pub asked_json: Cow<'a, str>,
+    pub request_json: Cow<'a, str>,
     /// The canonical JSON of the row's own id.
     pub id_json: Option<Cow<'a, str>>,
     /// If the row has its own parameters: the canonical JSON of the run's parameters, overridden by these.
@@ -109,19 +109,19 @@ impl<'a> Row<'a> {
             }
             None => None,
         };
-        let asked_json = match task {
-            Task::Openai => openai::asked(found)
+        let request_json = match task {
+            Task::Openai => openai::request(found)
                 .map_err(|(value, message)| match value {
                     Some(value) => line.at(value, message),
                     None => Line::whole(message),
                 })?
                 .into(),
-            Task::Score => asked_score(line, found)?.into(),
-            Task::Generate | Task::Embed => asked_prompt(line, found, made)?,
+            Task::Score => score_request(line, found)?.into(),
+            Task::Generate | Task::Embed => prompt_request(line, found, made)?,
         };
         let own = found.given(Column::SamplingParams);
         let mut row = Self {
-            asked_json,
+            request_json,
             id_json,
             sampling_json: None,
             rewritten: None,
@@ -157,14 +157,14 @@ fn fields(line: &str, task: Task) -> Result<FieldValues<'_>, serde_json::Error> 
 }
 
 /// The request of a prompt or messages, with related fields.
-fn asked_prompt<'a>(
+fn prompt_request<'a>(
     line: &Line<'a>,
     found: &FieldValues<'a>,
     made: Option<String>,
 ) -> Result<Cow<'a, str>, RowError> {
     let made = made.map(Cow::Owned);
     let prompt = found.given(Column::Prompt);
-    let (name, asked) = match (made, prompt, found.given(Column::Messages)) {
+    let (name, request) = match (made, prompt, found.given(Column::Messages)) {
         (Some(made), ..) => ("prompt", made),
         (None, Some(prompt), None) => ("prompt", text(line, prompt, "prompt")?),
         (None, None, Some(messages)) => {
@@ -188,16 +188,16 @@ fn asked_prompt<'a>(
     }
     let lora = lora(line, found)?;
     if kwargs.is_none() && lora.is_none() {
-        return Ok(asked);
+        return Ok(request);
     }
     // The names must be in order.
     let kwargs = kwargs.map(|kwargs| value(line, kwargs, "chat_template_kwargs")).transpose()?;
-    let pairs = [("chat_template_kwargs", kwargs), ("lora", lora), (name, Some(asked))];
+    let pairs = [("chat_template_kwargs", kwargs), ("lora", lora), (name, Some(request))];
     Ok(object(pairs).into())
 }
 
 /// The request of a query and a document, with related fields.
-fn asked_score<'a>(line: &Line<'a>, found: &FieldValues<'a>) -> Result<String, RowError> {
+fn score_request<'a>(line: &Line<'a>, found: &FieldValues<'a>) -> Result<String, RowError> {
     let one = |column: Column, name: &str| match found.given(column) {
         Some(value) => text(line, value, name),
         None => {

@@ -114,8 +114,8 @@ impl Rules {
     pub fn item_id(&mut self, row: &Row<'_>, occurrence: u64) -> [u8; 32] {
         let key = row.id_json.as_deref().map_or(Key::Occurrence(occurrence), Key::Own);
         match &row.sampling_json {
-            Some(sampling) => self.ids.item_id_sampled(&row.asked_json, sampling, key),
-            None => self.ids.item_id(&row.asked_json, key),
+            Some(sampling) => self.ids.item_id_sampled(&row.request_json, sampling, key),
+            None => self.ids.item_id(&row.request_json, key),
         }
     }
 }

@@ -123,7 +123,7 @@ pub(super) struct BatchArgs {
         value_name = "FORMAT",
         default_value = "table"
     )]
-    pub(super) said: OutcomeFormat,
+    pub(super) report: OutcomeFormat,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -228,7 +228,7 @@ pub(super) struct ExportArgs {
         value_name = "FORMAT",
         default_value = "table"
     )]
-    pub(super) said: OutcomeFormat,
+    pub(super) report: OutcomeFormat,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -253,7 +253,7 @@ pub(super) struct VerifyArgs {
         value_name = "FORMAT",
         default_value = "table"
     )]
-    pub(super) said: OutcomeFormat,
+    pub(super) report: OutcomeFormat,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,

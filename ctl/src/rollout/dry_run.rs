@@ -46,10 +46,10 @@ pub(super) async fn run(
     (config, claim, run_spec): (&BatchConfig, &Claim, &v1::RunSpec),
     files: Vec<InputFile>,
     tokenizer: Option<(Tokenizer, ClusterSpeed)>,
-    said: OutcomeFormat,
+    format: OutcomeFormat,
 ) -> Result<u8, BatchError> {
-    let (tokenizer, known) = tokenizer.unzip();
-    let known = known.unwrap_or_default();
+    let (tokenizer, figures) = tokenizer.unzip();
+    let figures = figures.unwrap_or_default();
     if !config.store.url.is_empty() {
         BlobStore::open(&config.store.url)?;
     }
@@ -61,14 +61,14 @@ pub(super) async fn run(
     match &counted {
         Ok(Some(counted)) => {
             let here = || Speed::of(&config.output.dir.join("completions.jsonl"));
-            let speed = known.last.clone().map(|(run, speed)| (format!("run {run}"), speed));
+            let speed = figures.last.clone().map(|(run, speed)| (format!("run {run}"), speed));
             let speed = speed.or_else(|| Some(("the last run here".to_owned(), here()?)));
-            plan.counted(counted, known.room, speed);
+            plan.counted(counted, figures.room, speed);
         }
         Ok(None) => plan.text += "tokens     not counted: name a --python\n",
         Err(_) => {}
     }
-    said.print(&plan)?;
+    format.print(&plan)?;
     to_stderr(&report::errors(&scan, &files, plan::LISTED_MAX));
     to_stderr(&report::warnings(&scan, &files, plan::LISTED_MAX));
     let problems = match &counted {

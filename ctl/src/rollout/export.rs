@@ -48,7 +48,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, 
     let written = Written::new(&outcome?, &args.output, &layout);
     let code = written.exit_code();
     let (namespace, run) = (settings.namespace.clone(), args.run.clone());
-    args.said.print_written(&ExportOutcome { namespace, run, written })?;
+    args.report.print_written(&ExportOutcome { namespace, run, written })?;
     Ok(code)
 }
 

@@ -60,7 +60,7 @@ async fn known_figures(
     spec: &v1::RunSpec,
     tokenizer: Tokenizer,
 ) -> (Tokenizer, ClusterSpeed) {
-    let known = match connect.settings_over(&config.context()) {
+    let figures = match connect.settings_over(&config.context()) {
         Ok(settings) => match (settings.client(None), &spec.engine) {
             (Ok(client), Some(engine)) => {
                 cluster_speed::ask(&client, &settings.namespace, engine).await
@@ -69,7 +69,7 @@ async fn known_figures(
         },
         Err(_) => ClusterSpeed::default(),
     };
-    (Tokenizer { model_len: known.room, ..tokenizer }, known)
+    (Tokenizer { model_len: figures.room, ..tokenizer }, figures)
 }
 
 pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, BatchError> {
@@ -132,7 +132,7 @@ async fn try_out(
     };
     let settings = connect.settings_over(&config.context());
     let claim = output_dir::claim(args, &config, settings.ok().map(|at| at.namespace), name);
-    dry_run::run((&config, &claim, &spec), files, tokenizer, args.said).await
+    dry_run::run((&config, &claim, &spec), files, tokenizer, args.report).await
 }
 
 impl Batch<'_> {
@@ -150,13 +150,13 @@ impl Batch<'_> {
         self.warn_of_workers().await;
         self.enter(Stage::Watching);
         if self.args.detach {
-            self.args.said.print(&self.outcome(None))?;
+            self.args.report.print(&self.outcome(None))?;
             self.print_return_hint();
             return Ok(0);
         }
         let written = self.wait_and_write(store).await?;
         let code = written.exit_code();
-        self.args.said.print_written(&self.outcome(Some(written)))?;
+        self.args.report.print_written(&self.outcome(Some(written)))?;
         Ok(code)
     }
 
@@ -177,14 +177,14 @@ impl Batch<'_> {
     }
 
     async fn wait_and_write(&self, store: BlobStore) -> Result<Written, BatchError> {
-        let mut told = String::new();
+        let mut printed = String::new();
         let seen = |run: &v1::RunSummary| {
             let note = self.remark(run);
-            if note != told {
+            if note != printed {
                 if !note.is_empty() {
                     self.progress.note(&note);
                 }
-                told = note;
+                printed = note;
             }
             self.progress.run(run);
         };

@@ -36,7 +36,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, 
     progress.finish();
     let verified = outcome?;
     let totals = verified.totals;
-    args.said.print(&VerifyOutcome {
+    args.report.print(&VerifyOutcome {
         namespace: settings.namespace.clone(),
         run: args.run.clone(),
         rows: totals.rows,
@@ -53,10 +53,10 @@ pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, 
 /// The layout of a directory: the requested one, or the existing one.
 fn layout_of(
     dir: &Path,
-    asked: Option<OutputFormat>,
+    requested: Option<OutputFormat>,
     default: OutputFormat,
 ) -> Result<Layout, BatchError> {
-    match asked {
+    match requested {
         Some(format) => Ok(Layout { format, shard_rows: 0 }),
         None => Layout::of_directory(dir, default),
     }

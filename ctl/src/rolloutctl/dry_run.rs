@@ -112,8 +112,8 @@ pub(super) fn planned<V: Checked + 'static>(verb: V, globals: &Globals) -> Boxed
 /// The refusal of a request, or the worst of several, which were printed.
 async fn check(client: &Client, requests: Vec<Asked>, format: Format) -> anyhow::Result<bool> {
     let mut checked = true;
-    each(requests, format, None, async |asked, _| {
-        let answer = read(client, "dry run", &asked.request, |channel, request| async move {
+    each(requests, format, None, async |request, _| {
+        let answer = read(client, "dry run", &request.request, |channel, request| async move {
             services::dry_runs(channel).dry_run(request).await
         });
         match answer.await {

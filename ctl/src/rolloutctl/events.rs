@@ -173,14 +173,14 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
         chosen: &mut Chosen,
     ) -> anyhow::Result<ControlFlow<()>> {
         loop {
-            let heard = tokio::select! {
-                heard = stream.next() => heard,
+            let event = tokio::select! {
+                event = stream.next() => event,
                 _ = &mut self.interrupt => {
                     self.print_resume_hint(stream);
                     return Ok(ControlFlow::Break(()));
                 }
             };
-            match heard {
+            match event {
                 Ok(StreamItem::Events(events)) => {
                     print(self.format, chosen.take(events))?;
                     if output::reader_is_gone() {
@@ -207,9 +207,9 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
             stream.resume_at(position);
             return Ok(());
         }
-        let asked = stream.position().unwrap_or_default();
+        let position = stream.position().unwrap_or_default();
         Err(Failure::compacted(format!(
-            "Compacted: events from {asked} on are no longer kept; the oldest index kept is {oldest}. \
+            "Compacted: events from {position} on are no longer kept; the oldest index kept is {oldest}. \
              To continue there: {}",
             self.args.resume(self.namespace, position)
         )))

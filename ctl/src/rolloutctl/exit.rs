@@ -86,10 +86,10 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
 
 /// The error in words, with the command that explains its code if it has one.
 pub(crate) fn explain(error: &anyhow::Error) -> String {
-    let told = |cause: &(dyn std::error::Error + 'static)| {
+    let is_silent = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<Failure>().is_some_and(|failure| failure.message.is_empty())
     };
-    if error.chain().any(told) {
+    if error.chain().any(is_silent) {
         return String::new();
     }
     let mut text = format!("error: {}\n", sentence(error));
@@ -105,12 +105,12 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
         _ => None,
     });
     if let Some(failed) = distrust {
-        let told = match failed.wants_tls() {
+        let reason = match failed.wants_tls() {
             true => "you connect without TLS".to_owned(),
             false => distrust::words(&failed.cause, "your CA file", "your certificate"),
         };
         let fix = distrust::remedy(failed.is_revoked(), failed.wants_tls());
-        text.push_str(&format!("  that is: {told}; {fix}\n"));
+        text.push_str(&format!("  that is: {reason}; {fix}\n"));
     }
     let repeatable = error.chain().find_map(|cause| cause.downcast_ref::<Repeatable>());
     if let Some(repeatable) = repeatable.filter(|_| code(error) == 8) {
@@ -122,15 +122,15 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
 
 /// The error and its causes, each printed once: many error types here repeat their cause in their own text.
 fn sentence(error: &anyhow::Error) -> String {
-    error.chain().fold(String::new(), |mut said, cause| {
+    error.chain().fold(String::new(), |mut text, cause| {
         let words = cause.to_string();
-        if !said.contains(&words) {
-            if !said.is_empty() {
-                said.push_str(": ");
+        if !text.contains(&words) {
+            if !text.is_empty() {
+                text.push_str(": ");
             }
-            said.push_str(&words);
+            text.push_str(&words);
         }
-        said
+        text
     })
 }
 

@@ -269,7 +269,7 @@ impl Survey {
 
     /// What is wrong, in one sentence.
     pub fn problems(&self) -> String {
-        let mut said: Vec<String> = self
+        let mut lines: Vec<String> = self
             .members
             .iter()
             .map(|member| match (&member.problem, &member.says) {
@@ -283,8 +283,8 @@ impl Survey {
             .collect();
         let leader = self.leader.as_deref().unwrap_or("no member");
         let workers = counted(self.workers_ready.into(), "worker");
-        said.push(format!("{leader} leads; {workers} ready"));
-        said.join("; ")
+        lines.push(format!("{leader} leads; {workers} ready"));
+        lines.join("; ")
     }
 }
 

@@ -122,9 +122,9 @@ impl Top {
     async fn until<T>(&mut self, done: impl Future<Output = T>) -> std::io::Result<Next<T>> {
         let mut done = std::pin::pin!(done);
         loop {
-            let asked = tokio::select! {
+            let action = tokio::select! {
                 value = &mut done => return Ok(Next::Done(value)),
-                said = self.keys.recv(), if self.has_keys => match said {
+                event = self.keys.recv(), if self.has_keys => match event {
                     Some(TerminalEvent::Key(key)) => self.view.key(key),
                     Some(TerminalEvent::Resized) => KeyAction::Redraw,
                     None => {
@@ -134,7 +134,7 @@ impl Top {
                 },
                 () = self.signals.next() => KeyAction::Quit,
             };
-            match asked {
+            match action {
                 KeyAction::Redraw => self.draw()?,
                 KeyAction::Look => return Ok(Next::Look),
                 KeyAction::Quit => return Ok(Next::Quit),

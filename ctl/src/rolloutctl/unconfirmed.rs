@@ -57,7 +57,7 @@ pub(super) fn line(unconfirmed: Option<&Unconfirmed>) -> String {
 /// # Errors
 /// Exit code 3 if no leader confirmed it.
 pub(super) fn end(unconfirmed: Option<&Unconfirmed>) -> anyhow::Result<()> {
-    unconfirmed.map_or(Ok(()), |told| Err(told.failure()))
+    unconfirmed.map_or(Ok(()), |source| Err(source.failure()))
 }
 
 /// Asks the leader, or every member if there is no leader.
@@ -98,7 +98,7 @@ where
     F: Fn(Channel, Request<R>) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
-    let Some(told) = from else {
+    let Some(source) = from else {
         let led =
             read(client, what, request, |channel, request| call(channel, Request::new(request)));
         return Ok(led.await?);
@@ -106,13 +106,13 @@ where
     let all =
         client.each_member(|_, channel| call(channel, rollout_proto::unconfirmed(request.clone())));
     let all = all.await;
-    let of_it = all.into_iter().find(|(member, _)| named(member) == told.member);
+    let of_it = all.into_iter().find(|(member, _)| named(member) == source.member);
     match of_it {
         Some((_, Ok(answer))) => Ok(answer),
         // A refusal is final; that the member is gone needs a separate message.
         Some((_, Err(refusal))) if refusal.exit_code() != 3 => Err(refusal.into()),
         _ => {
-            let gone = format!("{} did not send the rest of the answer", told.member);
+            let gone = format!("{} did not send the rest of the answer", source.member);
             Err(Failure::unavailable(gone).into())
         }
     }

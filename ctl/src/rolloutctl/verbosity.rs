@@ -99,10 +99,10 @@ impl TalkArgs {
 
 impl Paint {
     /// The text of [`explain`](super::exit::explain), with its first word in bold red.
-    pub(super) fn error(self, said: String) -> String {
-        match said.strip_prefix("error:") {
+    pub(super) fn error(self, text: String) -> String {
+        match text.strip_prefix("error:") {
             Some(rest) if self.colored => format!("\x1b[1;31merror:\x1b[0m{rest}"),
-            _ => said,
+            _ => text,
         }
     }
 }

@@ -101,10 +101,10 @@ fn texts(key: &'static str, texts: &[String]) -> Result<(), Wrong> {
 
 fn constraint(outputs: &Map<String, Value>) -> Result<(), Wrong> {
     let wrong = |message: String| Err(("sampling.structured_outputs", message));
-    let known = |key: &&String| {
+    let is_supported = |key: &&String| {
         CONSTRAINTS.contains(&key.as_str()) || CONSTRAINT_OPTIONS.contains(&key.as_str())
     };
-    if let Some(unknown) = outputs.keys().find(|key| !known(key)) {
+    if let Some(unknown) = outputs.keys().find(|key| !is_supported(key)) {
         return wrong(format!("{unknown:?} is unknown; use one of {}", CONSTRAINTS.join(", ")));
     }
     let constraints = outputs.keys().filter(|key| CONSTRAINTS.contains(&key.as_str())).count();

@@ -43,11 +43,11 @@ pub(super) async fn check(
     settled.violations = tally.counts.violations;
     settled.started = tally.counts.rows_started;
     settled.started_again = tally.counts.rows_started_again;
-    let said = crew.rows().await?;
+    let replies = crew.rows().await?;
     for of in &runs.all {
         let (mut started, mut accepted) = (Bits::new(of.rows), Bits::new(of.rows));
         let mut twice = 0;
-        for process in &said {
+        for process in &replies {
             let OrderReply::Rows(sets) = process else {
                 bail!("a generator process reports no rows")
             };

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Process {
     child: Child,
     orders: ChildStdin,
-    said: Lines<BufReader<ChildStdout>>,
+    stdout: Lines<BufReader<ChildStdout>>,
 }
 
 /// All processes.
@@ -70,15 +70,18 @@ impl Crew {
 
     /// Tells the workers to end; returns how many have not yet.
     pub(super) async fn stop(&mut self) -> anyhow::Result<usize> {
-        let said = self.ask(&Order::Stop).await?;
-        Ok(said.iter().map(|said| if let OrderReply::Left(left) = said { *left } else { 0 }).sum())
+        let replies = self.ask(&Order::Stop).await?;
+        Ok(replies
+            .iter()
+            .map(|reply| if let OrderReply::Left(left) = reply { *left } else { 0 })
+            .sum())
     }
 
     /// The counters of all. With `reset`, times start a new window.
     pub(super) async fn report(&mut self, reset: bool) -> anyhow::Result<(Tally, Spreads)> {
         let (mut sum, mut spreads) = (Tally::default(), Spreads::new());
-        for said in self.ask(&Order::Report { reset }).await? {
-            let OrderReply::Report(tally) = said else {
+        for reply in self.ask(&Order::Report { reset }).await? {
+            let OrderReply::Report(tally) = reply else {
                 bail!("a process of the generator reports nothing")
             };
             sum.add(&tally, &mut spreads);
@@ -103,8 +106,8 @@ impl Process {
             .spawn()
             .context("cannot start a process of the generator")?;
         let orders = child.stdin.take().context("a process without stdin")?;
-        let said = child.stdout.take().context("a process without stdout")?;
-        Ok(Self { child, orders, said: BufReader::new(said).lines() })
+        let stdout = child.stdout.take().context("a process without stdout")?;
+        Ok(Self { child, orders, stdout: BufReader::new(stdout).lines() })
     }
 
     async fn order(&mut self, order: &Order) -> anyhow::Result<OrderReply> {
@@ -120,7 +123,7 @@ impl Process {
 
     async fn receive(&mut self) -> anyhow::Result<OrderReply> {
         let id = self.child.id();
-        let line = timeout(PATIENCE, self.said.next_line()).await;
+        let line = timeout(PATIENCE, self.stdout.next_line()).await;
         let line = line.with_context(|| format!("process {id:?} of the generator hangs"))??;
         let line = line.with_context(|| format!("process {id:?} of the generator has ended"))?;
         Ok(serde_json::from_str(&line)?)

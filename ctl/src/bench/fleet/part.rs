@@ -105,8 +105,8 @@ impl Part {
             };
             let Some(line) = line else { return Ok(()) };
             let order: Order = serde_json::from_str(&line).context("this is no order")?;
-            let said = self.follow(order, local);
-            write_stdout(&(serde_json::to_string(&said)? + "\n"))?;
+            let reply = self.follow(order, local);
+            write_stdout(&(serde_json::to_string(&reply)? + "\n"))?;
         }
     }
 

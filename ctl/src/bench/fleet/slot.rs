@@ -211,12 +211,12 @@ impl Slot {
         // If results belong to more runs than one message may cover, the rest waits for the next.
         let mut runs = 0;
         let mut last = None;
-        let told = results.iter().position(|unit| {
+        let acknowledged = results.iter().position(|unit| {
             runs += usize::from(last.replace(unit.run) != Some(unit.run));
             runs > PARTS_MAX
         });
-        if let Some(told) = told {
-            self.finished = results.split_off(told);
+        if let Some(acknowledged) = acknowledged {
+            self.finished = results.split_off(acknowledged);
             self.finished_since = Some(Instant::now());
         }
         results
@@ -392,20 +392,20 @@ impl Slot {
     }
 
     /// The leader requests unstarted rows: gives up those that it would start last.
-    pub(super) fn give_up(&mut self, asked: &v1::Yield, plan: &Plan) {
+    pub(super) fn give_up(&mut self, request: &v1::Yield, plan: &Plan) {
         let places = (plan.concurrency as usize).saturating_sub(self.running.len());
-        let spare = self.queue.len().saturating_sub(places).min(asked.rows_max as usize);
+        let spare = self.queue.len().saturating_sub(places).min(request.rows_max as usize);
         let mut given = Vec::new();
         let mut kept = VecDeque::new();
         while let Some(unit) = self.queue.pop_back() {
-            match given.len() < spare && asked.runs.contains(&unit.run) {
+            match given.len() < spare && request.runs.contains(&unit.run) {
                 true => given.push(unit),
                 false => kept.push_front(unit),
             }
         }
         self.queue = kept;
         // A pending answer is for a request that the leader has abandoned: its rows stay here.
-        if let Some((_, old)) = self.yielding.replace((asked.id, given)) {
+        if let Some((_, old)) = self.yielding.replace((request.id, given)) {
             self.queue.extend(old);
         }
     }

@@ -185,7 +185,7 @@ impl Worker {
                 End::Ordered => {}
                 End::Reregister => self.registered = false,
                 End::Broken(why) => {
-                    let same = client.leader().is_some_and(|known| known == leader);
+                    let same = client.leader().is_some_and(|now| now == leader);
                     let steady = same && begun.elapsed() >= STEADY_AFTER;
                     self.left(&client, &leader, why, (served, steady)).await;
                 }

@@ -45,7 +45,7 @@ pub(in crate::export) struct Table<W: Write + Send> {
 /// The rows of a row group.
 struct Group {
     id: Typed,
-    asked: [Column<ByteArray>; ASKED.len()],
+    requests: [Column<ByteArray>; ASKED.len()],
     own: Vec<Typed>,
     texts: [Column<ByteArray>; TEXTS.len()],
     counts: [Column<i64>; COUNTS.len()],
@@ -77,7 +77,7 @@ impl Group {
     fn new(schema: &Schema) -> Self {
         Self {
             id: Typed::new(schema.id),
-            asked: Default::default(),
+            requests: Default::default(),
             own: schema.own.iter().map(|(_, kind)| Typed::new(*kind)).collect(),
             texts: Default::default(),
             counts: Default::default(),
@@ -88,7 +88,7 @@ impl Group {
 
     fn push(&mut self, values: Values<'_>) -> io::Result<()> {
         self.id.push(values.id)?;
-        for (column, text) in self.asked.iter_mut().zip(values.asked) {
+        for (column, text) in self.requests.iter_mut().zip(values.requests) {
             column.push(text);
         }
         for (column, value) in self.own.iter_mut().zip(values.own) {
@@ -111,7 +111,7 @@ impl Group {
     ) -> Result<(), ParquetError> {
         let mut group = writer.next_row_group()?;
         self.id.write(&mut group)?;
-        for column in self.asked {
+        for column in self.requests {
             column.write::<ByteArrayType, W>(&mut group)?;
         }
         for column in self.own {
@@ -132,7 +132,7 @@ impl Group {
 /// The values of one row, by column.
 struct Values<'a> {
     id: Option<&'a RawValue>,
-    asked: [Option<ByteArray>; ASKED.len()],
+    requests: [Option<ByteArray>; ASKED.len()],
     own: Vec<Option<&'a RawValue>>,
     texts: [Option<ByteArray>; TEXTS.len()],
     counts: [Option<i64>; COUNTS.len()],
@@ -147,7 +147,7 @@ impl<'a> Values<'a> {
     ) -> io::Result<Self> {
         let mut values = Self {
             id: None,
-            asked: Default::default(),
+            requests: Default::default(),
             own: vec![None; schema.own.len()],
             texts: Default::default(),
             counts: Default::default(),
@@ -182,7 +182,7 @@ impl<'a> Values<'a> {
         if name == "id" {
             self.id = Some(value);
         } else if let Some(at) = place(&ASKED, name) {
-            self.asked[at] = text()?;
+            self.requests[at] = text()?;
         } else if let Some(at) = place(&TEXTS, name).filter(|_| name != INPUT && name != EXTRA) {
             self.texts[at] = text()?;
         } else if let Some(at) = place(&COUNTS, name) {
@@ -207,7 +207,7 @@ impl<'a> Values<'a> {
 }
 
 fn place(names: &[&str], name: &str) -> Option<usize> {
-    names.iter().position(|known| *known == name)
+    names.iter().position(|column| *column == name)
 }
 
 impl<W: Write + Send> Table<W> {

@@ -75,8 +75,8 @@ impl Record {
 
     /// Whether a file of that name and length belongs to the output.
     pub(super) fn has(&self, name: &str, bytes: Option<u64>) -> bool {
-        let mut known = self.files.iter().chain(&self.next);
-        known.any(|entry| entry.name == name && Some(entry.bytes) == bytes)
+        let mut entries = self.files.iter().chain(&self.next);
+        entries.any(|entry| entry.name == name && Some(entry.bytes) == bytes)
     }
 
     /// Whether both belong to one run and one batch file.

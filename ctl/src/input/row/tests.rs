@@ -20,23 +20,23 @@ fn mapped(toml: &str, line: &str) -> Result<(String, String, Option<String>), (u
     let id = row.id_json.map(Cow::into_owned);
     let again = row.rewritten.clone().unwrap();
     let stored = parse(&again).expect("what is written can be read");
-    assert_eq!(stored.asked_json, row.asked_json);
+    assert_eq!(stored.request_json, row.request_json);
     assert_eq!(stored.id_json.map(Cow::into_owned), id);
-    Ok((row.asked_json.into_owned(), again, id))
+    Ok((row.request_json.into_owned(), again, id))
 }
 
 #[test]
 fn a_row_is_a_prompt_or_messages_with_an_optional_id() {
     let row = parse(r#"{"x": {"prompt": 3}, "prompt": "a\u0062"}"#).unwrap();
-    assert_eq!((&*row.asked_json, row.id_json), (r#""ab""#, None));
+    assert_eq!((&*row.request_json, row.id_json), (r#""ab""#, None));
     let row = parse(r#"{"id":-7,"messages":[{"role":"user","content":null}]}"#).unwrap();
-    assert_eq!(row.asked_json, r#"[{"content":null,"role":"user"}]"#);
+    assert_eq!(row.request_json, r#"[{"content":null,"role":"user"}]"#);
     assert_eq!(row.id_json.as_deref(), Some("-7"));
 }
 
 #[test]
 fn fields_that_belong_to_a_prompt_are_part_of_the_request() {
-    let asked = |line| parse(line).unwrap().asked_json.into_owned();
+    let asked = |line| parse(line).unwrap().request_json.into_owned();
     assert_eq!(asked(r#"{"prompt":"a","lora":"x"}"#), r#"{"lora":"x","prompt":"a"}"#);
     assert_eq!(
         asked(r#"{"messages":[{"role":"u"}],"chat_template_kwargs":{"b":1, "a":2}, "lora":"x"}"#),
@@ -64,7 +64,7 @@ fn fields_that_belong_to_a_prompt_are_part_of_the_request() {
 fn a_score_is_of_a_query_and_a_document() {
     let parse = |line| Row::parse(line, Task::Score, &Sampling::default(), None);
     let row = parse(r#"{"query":"q","document":"d","prompt":7,"sampling_params":7}"#).unwrap();
-    assert_eq!(row.asked_json, r#"{"document":"d","query":"q"}"#);
+    assert_eq!(row.request_json, r#"{"document":"d","query":"q"}"#);
     assert!(parse(r#"{"query":"q"}"#).unwrap_err().message.contains("no document"));
     assert_eq!(parse(r#"{"document":"d","query":["q"]}"#).unwrap_err().column, 25);
 }
@@ -75,7 +75,7 @@ fn a_line_of_the_openai_batch_format_is_taken_as_it_is() {
     let line = r#"{"custom_id":"a","method":"POST","url":"/v1/embeddings","body":{"b":1,"a":1.0}}"#;
     let row = parse(line).unwrap();
     assert_eq!(
-        row.asked_json,
+        row.request_json,
         r#"{"body":{"a":1.0,"b":1},"method":"POST","url":"/v1/embeddings"}"#
     );
     assert_eq!(row.id_json.as_deref(), Some("\"a\""));
@@ -164,7 +164,7 @@ proptest! {
     fn any_prompt_comes_through(prompt in any::<String>(), id in any::<i64>()) {
         let line = serde_json::json!({"id": id, "prompt": prompt, "more": [1]}).to_string();
         let row = parse(&line).unwrap();
-        let back: String = serde_json::from_str(&row.asked_json).unwrap();
+        let back: String = serde_json::from_str(&row.request_json).unwrap();
         prop_assert_eq!(back, prompt);
         prop_assert_eq!(row.id_json.unwrap(), id.to_string());
     }

@@ -22,16 +22,16 @@ pub(super) struct RunName {
 impl RunName {
     /// `--resume`, else `--name`, else the file's, else that of the output directory, else a new one.
     pub(super) fn find(args: &BatchArgs, config: &BatchConfig) -> Result<Self, BatchError> {
-        let known = |name| Ok(Self { name, generated: false });
+        let chosen = |name| Ok(Self { name, generated: false });
         if let Some(given) = args.resume.clone().or(args.name.clone()) {
             name::check(&given).map_err(BatchError::Usage)?;
-            return known(given);
+            return chosen(given);
         }
         if let Some(named) = &config.run.name {
-            return known(named.clone());
+            return chosen(named.clone());
         }
         match remembered(config)? {
-            Some(name) => known(name),
+            Some(name) => chosen(name),
             None => Ok(Self { name: name::generate(), generated: true }),
         }
     }

@@ -44,7 +44,7 @@ impl RemainingValidity {
         let seconds = until(expires_unix);
         let renewal_seconds = match renewal_unix {
             0 => seconds.saturating_sub(RENEWAL_WITHIN_S),
-            told => until(told),
+            renewal => until(renewal),
         };
         Some(Self { seconds, renewal_seconds })
     }
@@ -54,10 +54,10 @@ impl RemainingValidity {
     pub(in crate::rolloutctl) fn stage(self, within_s: i64) -> Stage {
         // In i128, which does not saturate. With two calls of `i64::saturating_sub`, optimized builds of rustc 1.95
         // treated an older member's certificate as good until it expired; the last test below fails then.
-        let told_s = i128::from(self.seconds) - i128::from(self.renewal_seconds);
+        let margin_s = i128::from(self.seconds) - i128::from(self.renewal_seconds);
         let within_s = i128::from(within_s);
-        let ahead_s = match told_s < i128::from(RENEWAL_WITHIN_S) {
-            true => told_s.min(within_s),
+        let ahead_s = match margin_s < i128::from(RENEWAL_WITHIN_S) {
+            true => margin_s.min(within_s),
             false => within_s,
         };
         match i128::from(self.seconds) {

@@ -152,7 +152,7 @@ async fn of_members(settings: &ConnectSettings, now_unix: i64) -> anyhow::Result
     let client = settings.client(None)?;
     let tls = ClientTls::load(&settings.security)?;
     // Any request would do: every answer includes the list of members.
-    let asked = status::ask_each(&client).await;
+    let answers = status::ask_each(&client).await;
     let one = |(member, _): (MemberRef, _)| {
         let tls = &tls;
         async move {
@@ -178,7 +178,7 @@ async fn of_members(settings: &ConnectSettings, now_unix: i64) -> anyhow::Result
             }
         }
     };
-    let mut lines = futures::future::join_all(asked.into_iter().map(one)).await;
+    let mut lines = futures::future::join_all(answers.into_iter().map(one)).await;
     lines.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(lines)
 }

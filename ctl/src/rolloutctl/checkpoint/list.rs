@@ -68,11 +68,11 @@ impl Verb for ListArgs {
         let namespace = self.everywhere.namespace(settings.namespace);
         let job = v1::JobName { namespace, job: self.job.unwrap_or_default() };
         let request = v1::ListCheckpointsRequest { job: Some(job) };
-        let asked =
+        let sourced =
             unconfirmed::ask(&client, "list checkpoints", &request, async |channel, request| {
                 services::checkpoints(channel).list_checkpoints(request).await
             });
-        let SourcedAnswer { answer, unconfirmed } = asked.await?;
+        let SourcedAnswer { answer, unconfirmed } = sourced.await?;
         let mut checkpoints: Vec<Checkpoint> =
             answer.checkpoints.into_iter().map(Checkpoint::from).collect();
         newest_first(&mut checkpoints);

@@ -48,14 +48,14 @@ impl Report for Upgraded {
             table.row([member.name.clone(), range]);
         }
         let Self { before, version, .. } = self;
-        let said = match (self.dry_run, before == version) {
+        let text = match (self.dry_run, before == version) {
             (_, true) => format!("the cluster's version is {version}; there is nothing to raise"),
             (true, false) => {
                 format!("would raise the cluster's version from {before} to {version}")
             }
             (false, false) => format!("the cluster's version is {version}, after {before}"),
         };
-        format!("{table}{said}\n")
+        format!("{table}{text}\n")
     }
 }
 
@@ -77,10 +77,10 @@ async fn upgrade(globals: &Globals, args: UpgradeArgs, dry_run: bool) -> anyhow:
     let client = globals.connect.client(None)?;
     let ask = async |dry_run: bool, version: u32| {
         let request = v1::UpgradeClusterRequest { version, dry_run };
-        let asked = client.with_leader("upgrade the cluster", |channel| async move {
+        let answer = client.with_leader("upgrade the cluster", |channel| async move {
             services::cluster(channel).upgrade_cluster(request).await
         });
-        asked.await
+        answer.await
     };
     let mut answer = ask(true, args.to.unwrap_or(0)).await?;
     if !dry_run && answer.version > answer.before {

@@ -94,8 +94,8 @@ pub async fn verify(client: &Client, wait: Duration) -> Result<Verification, Cli
         for (member, answer) in answers {
             silent |= answer.is_err();
             let digests = digests(member, fixed.index, answer);
-            let known = members.get(&digests.member).is_some_and(answered);
-            if !known {
+            let has_answered = members.get(&digests.member).is_some_and(answered);
+            if !has_answered {
                 members.insert(digests.member.clone(), digests);
             }
         }
@@ -177,9 +177,12 @@ fn answered(member: &MemberDigests) -> bool {
 /// The value that more than half of the answering members report.
 fn usual(members: &[MemberDigests], part: fn(&MemberDigests) -> &Option<String>) -> Option<String> {
     let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
-    let said: Vec<&str> = members.iter().filter_map(|member| part(member).as_deref()).collect();
-    said.iter().for_each(|digest| *votes.entry(digest).or_default() += 1);
-    votes.into_iter().find(|(_, count)| count * 2 > said.len()).map(|(digest, _)| digest.to_owned())
+    let digests: Vec<&str> = members.iter().filter_map(|member| part(member).as_deref()).collect();
+    digests.iter().for_each(|digest| *votes.entry(digest).or_default() += 1);
+    votes
+        .into_iter()
+        .find(|(_, count)| count * 2 > digests.len())
+        .map(|(digest, _)| digest.to_owned())
 }
 
 impl Report for Verification {

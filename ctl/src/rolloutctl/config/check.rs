@@ -63,7 +63,7 @@ fn table(keys: &[Key], table: &Table, found: &mut Vec<Problem>) {
                 add_problem(found, name.clone(), format!("must be a section [{name}]"));
                 continue;
             };
-            let known: Vec<&str> =
+            let names: Vec<&str> =
                 keys.iter().filter_map(|key| key.path.strip_prefix(&section)).collect();
             for (inner_name, value) in inner {
                 let path = format!("{section}{inner_name}");
@@ -72,19 +72,19 @@ fn table(keys: &[Key], table: &Table, found: &mut Vec<Problem>) {
                         let problem = key.problem(value);
                         found.extend(problem.map(|problem| Problem { key: path, problem }));
                     }
-                    None => add_problem(found, path, unknown(inner_name, &known)),
+                    None => add_problem(found, path, unknown(inner_name, &names)),
                 }
             }
         } else {
-            let mut known: Vec<&str> = keys.iter().map(Key::root).collect();
-            known.dedup();
-            add_problem(found, name.clone(), unknown(name, &known));
+            let mut names: Vec<&str> = keys.iter().map(Key::root).collect();
+            names.dedup();
+            add_problem(found, name.clone(), unknown(name, &names));
         }
     }
 }
 
-fn unknown(name: &str, known: &[&str]) -> String {
-    match nearest(name, known.iter().copied()) {
+fn unknown(name: &str, allowed: &[&str]) -> String {
+    match nearest(name, allowed.iter().copied()) {
         Some(meant) => format!("unknown key; did you mean {meant}?"),
         None => "unknown key".to_owned(),
     }
@@ -101,14 +101,14 @@ fn engine(keys: &[Key], at: usize, block: &Table, found: &mut Vec<Problem>) {
         .filter_map(|key| Some((key.path.strip_prefix(ENGINE)?, key)))
         .collect();
     for (name, value) in block {
-        match own.iter().find(|(known, _)| known == name) {
+        match own.iter().find(|(key, _)| key == name) {
             Some((_, key)) => {
                 found
                     .extend(key.problem(value).map(|problem| Problem { key: path(name), problem }));
             }
             None => {
-                let known: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
-                add_problem(found, path(name), format!("engine {kind}: {}", unknown(name, &known)));
+                let names: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
+                add_problem(found, path(name), format!("engine {kind}: {}", unknown(name, &names)));
             }
         }
     }

@@ -82,11 +82,11 @@ async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Res
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let request = v1::DescribeDatasetRequest { namespace: settings.namespace, name };
-    let asked =
+    let sourced =
         unconfirmed::ask(&client, "describe dataset", &request, async |channel, request| {
             services::datasets(channel).describe_dataset(request).await
         });
-    let SourcedAnswer { answer, unconfirmed } = asked.await?;
+    let SourcedAnswer { answer, unconfirmed } = sourced.await?;
     let dataset = answer.dataset.unwrap_or_default().into();
     let described = Described { dataset, unconfirmed };
     output::emit(format, &described)?;

@@ -62,11 +62,11 @@ impl Verb for ListArgs {
         let client = settings.client(None)?;
         let namespace = self.everywhere.namespace(settings.namespace);
         let request = v1::ListDatasetsRequest { namespace };
-        let asked =
+        let sourced =
             unconfirmed::ask(&client, "list datasets", &request, async |channel, request| {
                 services::datasets(channel).list_datasets(request).await
             });
-        let SourcedAnswer { answer, unconfirmed } = asked.await?;
+        let SourcedAnswer { answer, unconfirmed } = sourced.await?;
         let mut datasets: Vec<Dataset> = answer.datasets.into_iter().map(Dataset::from).collect();
         self.choose.apply(&mut datasets)?;
         let everywhere = self.everywhere.is_asked_for();

@@ -112,8 +112,8 @@ async fn of_each_member(client: &Client, contents: &mut Contents) {
     let answers = client.each_member(|_, channel| async move {
         services::maintenance(channel).diagnose(v1::DiagnoseRequest {}).await
     });
-    for (asked, answer) in answers.await {
-        let name = if asked.name.is_empty() { asked.addr.clone() } else { asked.name.clone() };
+    for (member, answer) in answers.await {
+        let name = if member.name.is_empty() { member.addr.clone() } else { member.name.clone() };
         let dir = format!("members/{}", name.replace(['/', ':'], "-"));
         match answer {
             Ok(answer) => {

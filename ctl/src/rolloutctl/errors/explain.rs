@@ -49,11 +49,11 @@ fn find(code: &str) -> Result<ErrorPage, Failure> {
         let message = format!("there is no error {wanted}; see: rolloutctl errors list");
         return Err(Failure::not_found(message));
     };
-    let known = ErrorCode::ALL.iter().find(|code| code.code() == wanted);
+    let code = ErrorCode::ALL.iter().find(|code| code.code() == wanted);
     Ok(ErrorPage {
         code: wanted,
-        summary: known.map(|code| code.summary()),
-        retryable: known.map(|code| code.retryable()),
+        summary: code.map(|code| code.summary()),
+        retryable: code.map(|code| code.retryable()),
         page,
     })
 }

@@ -70,9 +70,9 @@ impl Report for ItemDescription {
         }
         text.push_str(&format!("\nFailed attempts (the latest {})\n{table}", item.history.len()));
         for failed in &item.history {
-            let Some(said) = &failed.text else { continue };
+            let Some(long_text) = &failed.text else { continue };
             let (attempt, worker) = (&failed.attempt, &failed.worker);
-            let (key, shown) = (&said.key, said.shown());
+            let (key, shown) = (&long_text.key, long_text.shown());
             let title = format!("\nText of attempt {attempt} on {worker} ({key})\n");
             text.push_str(&title);
             shown.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
@@ -94,11 +94,11 @@ impl Verb for DescribeArgs {
             run: self.run.clone(),
             row,
         };
-        let asked =
+        let sourced =
             unconfirmed::ask(&client, "describe item", &request, async |channel, request| {
                 services::items(channel).describe_item(request).await
             });
-        let SourcedAnswer { answer, unconfirmed } = asked.await?;
+        let SourcedAnswer { answer, unconfirmed } = sourced.await?;
         let mut item = Item::from(answer.item.unwrap_or_default());
         if item.history.iter().any(|failed| failed.text.is_some()) {
             let (run, namespace) = (self.run, settings.namespace);

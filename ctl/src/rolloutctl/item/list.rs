@@ -123,8 +123,8 @@ impl Verb for ListArgs {
         };
         let call = async |channel, request| services::items(channel).list_items(request).await;
         let first = page(self.from, 0);
-        let asked = unconfirmed::ask(&client, WHAT, &first, call).await?;
-        let SourcedAnswer { mut answer, unconfirmed } = asked;
+        let sourced = unconfirmed::ask(&client, WHAT, &first, call).await?;
+        let SourcedAnswer { mut answer, unconfirmed } = sourced;
         let mut next_row = loop {
             items.extend(answer.items.into_iter().map(Item::from));
             let next = match answer.next_row {

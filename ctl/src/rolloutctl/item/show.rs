@@ -99,14 +99,14 @@ impl From<v1::Item> for Item {
     fn from(wire: v1::Item) -> Self {
         let is = wire.state();
         let (running, done) = (is == v1::ItemState::Running, is == v1::ItemState::Done);
-        let known = running || done && wire.attempt > 0;
+        let has_attempt = running || done && wire.attempt > 0;
         Self {
             row: wire.row,
             segment: wire.segment,
             state: state(is),
-            worker: known.then_some(wire.worker),
+            worker: has_attempt.then_some(wire.worker),
             slot: running.then_some(wire.slot),
-            attempt: known.then(|| attempt(wire.attempt)),
+            attempt: has_attempt.then(|| attempt(wire.attempt)),
             done_at: (wire.done_wall_ms > 0).then(|| time(wire.done_wall_ms)).flatten(),
             duplicate: wire.duplicate.map(|holder| Holder {
                 worker: holder.worker,
@@ -156,8 +156,8 @@ impl Item {
     pub(super) async fn read_texts(&mut self, store: Result<BlobStore, BlobError>) {
         let mut read: Vec<Text> = Vec::new();
         for text in self.history.iter_mut().filter_map(|failed| failed.text.as_mut()) {
-            match (read.iter().find(|known| known.key == text.key), &store) {
-                (Some(known), _) => *text = known.clone(),
+            match (read.iter().find(|done| done.key == text.key), &store) {
+                (Some(done), _) => *text = done.clone(),
                 (None, Ok(store)) => {
                     text.read(store).await;
                     read.push(text.clone());
@@ -198,14 +198,14 @@ impl Item {
 impl Try {
     /// The evidence that decided the failure's class.
     pub(super) fn evidence(&self) -> String {
-        let mut said = Vec::new();
-        said.extend(self.exit_code.map(|code| format!("exit {code}")));
-        said.extend(self.signal.map(|signal| format!("signal {signal}")));
-        said.extend(self.exception.clone());
-        said.extend(
+        let mut parts = Vec::new();
+        parts.extend(self.exit_code.map(|code| format!("exit {code}")));
+        parts.extend(self.signal.map(|signal| format!("signal {signal}")));
+        parts.extend(self.exception.clone());
+        parts.extend(
             self.text.as_ref().map(|text| format!("{} of text", counted(text.bytes, "byte"))),
         );
-        if said.is_empty() { "-".into() } else { said.join(", ") }
+        if parts.is_empty() { "-".into() } else { parts.join(", ") }
     }
 
     /// The consequence for the row.

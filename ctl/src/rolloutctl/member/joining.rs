@@ -50,7 +50,7 @@ pub(super) async fn wait(
     learner_only: bool,
     limit: Option<Duration>,
 ) -> anyhow::Result<&'static str> {
-    let (begun, mut told, id) = (Instant::now(), None::<Instant>, id.to_string());
+    let (begun, mut reported_at, id) = (Instant::now(), None::<Instant>, id.to_string());
     loop {
         let list = list::ask(client).await?;
         let Some(member) = list.members.iter().find(|member| member.id == id) else {
@@ -63,8 +63,8 @@ pub(super) async fn wait(
             ("learner", _) => {}
             _ => return Ok("voter"),
         }
-        if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
-            told = Some(Instant::now());
+        if reported_at.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+            reported_at = Some(Instant::now());
             let lacks = member.lacks_entries();
             aside(format_args!("member {name} joins: {lacks} behind"));
         }

@@ -41,7 +41,7 @@ pub(in crate::rolloutctl) struct MemberLine {
 impl MemberLine {
     fn of(wire: v1::MemberProgress, leader: &str) -> Self {
         let member = wire.member.unwrap_or_default();
-        let said = |text: String| Some(text).filter(|text| !text.is_empty());
+        let non_empty = |text: String| Some(text).filter(|text| !text.is_empty());
         let role = match (member.voter, member.name == leader) {
             // A member that replaces the leader may have its name.
             (true, true) => "leader",
@@ -57,8 +57,8 @@ impl MemberLine {
             client_addr: member.client_addr,
             zone: member.zone,
             role: role.to_owned(),
-            becomes: said(wire.becomes),
-            replaces: said(wire.replaces),
+            becomes: non_empty(wire.becomes),
+            replaces: non_empty(wire.replaces),
             behind,
         }
     }
@@ -119,8 +119,8 @@ impl MemberList {
 }
 
 /// The list of members from the leader, or from another member.
-fn listed(asked: SourcedAnswer<v1::ListMembersResponse>) -> MemberList {
-    let SourcedAnswer { answer, unconfirmed } = asked;
+fn listed(sourced: SourcedAnswer<v1::ListMembersResponse>) -> MemberList {
+    let SourcedAnswer { answer, unconfirmed } = sourced;
     let leader = answer.header.unwrap_or_default().members.unwrap_or_default().leader;
     let mut members: Vec<_> =
         answer.members.into_iter().map(|member| MemberLine::of(member, &leader)).collect();
@@ -145,10 +145,10 @@ pub(in crate::rolloutctl) async fn ask(client: &Client) -> anyhow::Result<Member
 /// The members, from the leader; without a leader, from the member that has applied most.
 pub(in crate::rolloutctl) async fn ask_any(client: &Client) -> anyhow::Result<MemberList> {
     let led = ask_leader(client).await;
-    let asked = unconfirmed::or_any(client, led, |channel| async move {
+    let sourced = unconfirmed::or_any(client, led, |channel| async move {
         services::members(channel).list_members(v1::ListMembersRequest {}).await
     });
-    Ok(listed(asked.await?))
+    Ok(listed(sourced.await?))
 }
 
 /// Which members.

@@ -152,8 +152,8 @@ impl Report for RunDescription {
         line("Model", format!("{} {}", spec.model, spec.revision).trim_end().into());
         line("Sampling", spec.sampling.to_string());
         let labels = spec.selector.iter().map(|(name, value)| format!("{name}={value}"));
-        let needs =
-            labels.chain(spec.require.iter().map(|(name, asked)| format!("{name} {asked}")));
+        let needs = labels
+            .chain(spec.require.iter().map(|(name, condition)| format!("{name} {condition}")));
         line("Needs", or_dash(&needs.collect::<Vec<_>>().join(", ")));
         line("Priority", format!("{} (weight {})", spec.priority, spec.weight));
         line("Store", or_dash(&spec.store_url));
@@ -192,10 +192,10 @@ async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Res
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let request = v1::DescribeRunRequest { namespace: settings.namespace, name, run: 0 };
-    let asked = unconfirmed::ask(&client, "describe run", &request, async |channel, request| {
+    let sourced = unconfirmed::ask(&client, "describe run", &request, async |channel, request| {
         services::runs(channel).describe_run(request).await
     });
-    let SourcedAnswer { answer, unconfirmed } = asked.await?;
+    let SourcedAnswer { answer, unconfirmed } = sourced.await?;
     let failures = answer
         .failures
         .into_iter()

@@ -102,8 +102,8 @@ impl Verb for ListArgs {
         let namespace = self.everywhere.namespace(settings.namespace);
         let request = v1::ListJobsRequest { namespace, job };
         let call = async |channel, request| services::shards(channel).list_jobs(request).await;
-        let asked = unconfirmed::ask(&client, "list training jobs", &request, call).await?;
-        let SourcedAnswer { answer, unconfirmed } = asked;
+        let sourced = unconfirmed::ask(&client, "list training jobs", &request, call).await?;
+        let SourcedAnswer { answer, unconfirmed } = sourced;
         let mut jobs: Vec<Job> = answer.jobs.into_iter().map(Job::from).collect();
         self.choose.apply(&mut jobs)?;
         let everywhere = self.everywhere.is_asked_for();

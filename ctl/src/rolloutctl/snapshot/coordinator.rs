@@ -49,9 +49,9 @@ pub(super) fn arguments(args: &[&OsStr]) -> Vec<OsString> {
 }
 
 fn program() -> PathBuf {
-    let beside = std::env::current_exe().ok().and_then(|exe| {
-        let beside = exe.parent()?.join(PROGRAM);
-        beside.is_file().then_some(beside)
+    let sibling = std::env::current_exe().ok().and_then(|exe| {
+        let sibling = exe.parent()?.join(PROGRAM);
+        sibling.is_file().then_some(sibling)
     });
-    beside.unwrap_or_else(|| PROGRAM.into())
+    sibling.unwrap_or_else(|| PROGRAM.into())
 }

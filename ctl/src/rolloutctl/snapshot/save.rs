@@ -72,7 +72,7 @@ impl Verb for SaveArgs {
 async fn save(connect: &ConnectArgs, format: Format, args: &SaveArgs) -> anyhow::Result<()> {
     let client = connect.client(None)?;
     let progress = Progress::new(say::is_quiet());
-    let partial = Partial::beside(&args.file);
+    let partial = Partial::next_to(&args.file);
     let mut ended = 0;
     let shown = loop {
         let (end, received) = receive(&client, &partial, &progress).await?;
@@ -132,7 +132,7 @@ struct Partial {
 }
 
 impl Partial {
-    fn beside(file: &Path) -> Self {
+    fn next_to(file: &Path) -> Self {
         let mut path = file.as_os_str().to_owned();
         path.push(format!(".partial-{}", std::process::id()));
         Self { path: path.into() }
@@ -201,7 +201,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("one.snap");
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        let partial = Partial::beside(&path);
+        let partial = Partial::next_to(&path);
         partial.create().unwrap().write_all(b"all that the cluster knows").unwrap();
         assert_eq!(mode(&partial.path), 0o600);
         partial.finish(&path).unwrap();
@@ -239,7 +239,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("one.snap");
         let told = until_signal(async {
-            let partial = Partial::beside(&file);
+            let partial = Partial::next_to(&file);
             partial.create()?.write_all(b"half").expect("written");
             let own = std::process::id().to_string();
             let sent = std::process::Command::new("kill").args(["-TERM", &own]).status()?;

@@ -40,7 +40,7 @@ pub(in crate::rolloutctl) fn silent(member: &MemberLine) -> String {
 
 /// A new certificate for a member, for all hosts under which it is dialed.
 pub(in crate::rolloutctl) fn certificate(member: &MemberLine) -> String {
-    let peer = member.known.as_ref().map_or("", |known| known.peer_addr.as_str());
+    let peer = member.known.as_ref().map_or("", |listed| listed.peer_addr.as_str());
     let addresses = [client_addr(member), peer].map(str::parse::<HostPort>);
     let mut hosts: Vec<String> = addresses.into_iter().flatten().map(|at| at.host).collect();
     hosts.dedup();
@@ -60,15 +60,15 @@ pub(in crate::rolloutctl) fn issue(role: &str, name: &str, hosts: &[&str]) -> St
 
 /// Its client address in the cluster's record or, without one, the address that was asked.
 fn client_addr(member: &MemberLine) -> &str {
-    let known = member.known.as_ref().map(|known| known.client_addr.as_str());
-    known.filter(|address| !address.is_empty()).unwrap_or(&member.address)
+    let listed = member.known.as_ref().map(|listed| listed.client_addr.as_str());
+    listed.filter(|address| !address.is_empty()).unwrap_or(&member.address)
 }
 
 /// The flags for a member's addresses and zone.
 fn places(member: &MemberLine) -> String {
-    let known = member.known.as_ref();
-    let peer = known.map(|known| known.peer_addr.as_str()).filter(|address| !address.is_empty());
-    let zone = known.map_or("", |known| known.zone.as_str());
+    let listed = member.known.as_ref();
+    let peer = listed.map(|listed| listed.peer_addr.as_str()).filter(|address| !address.is_empty());
+    let zone = listed.map_or("", |listed| listed.zone.as_str());
     let zone =
         if zone.is_empty() { String::new() } else { format!(" --zone {}", shell_word(zone)) };
     let (peer, client) = (shell_word(peer.unwrap_or("HOST:PORT")), shell_word(client_addr(member)));

@@ -42,18 +42,18 @@ pub(in crate::rolloutctl) fn merge(
         .filter(|answer| answer.self_.as_ref().is_some_and(|own| own.role == "leader"))
         .max_by_key(|answer| answer.self_.as_ref().map_or(0, |own| own.term));
     survey.leader = leading.and_then(|answer| answer.self_.as_ref()).map(|own| own.name.clone());
-    if let Some(known) = leading.or(newest) {
-        survey.workers_ready = known.workers_ready;
-        survey.workers_suspect = known.workers_suspect;
-        survey.workers_draining = known.workers_draining;
-        survey.runs_running = known.runs_running;
-        survey.runs_paused = known.runs_paused;
-        survey.runs_ended = known.runs_ended;
-        survey.stuck_runs = known.stuck_runs.iter().cloned().map(StuckRun::from).collect();
-        survey.stuck_runs_more = known.stuck_runs_more;
+    if let Some(report) = leading.or(newest) {
+        survey.workers_ready = report.workers_ready;
+        survey.workers_suspect = report.workers_suspect;
+        survey.workers_draining = report.workers_draining;
+        survey.runs_running = report.runs_running;
+        survey.runs_paused = report.runs_paused;
+        survey.runs_ended = report.runs_ended;
+        survey.stuck_runs = report.stuck_runs.iter().cloned().map(StuckRun::from).collect();
+        survey.stuck_runs_more = report.stuck_runs_more;
     }
     let list = good().filter_map(|answer| header(answer).members).max_by_key(|list| list.version);
-    let heard = leading.and_then(|leading| heard_members(leading, good()));
+    let reachable = leading.and_then(|leading| reachable_members(leading, good()));
     let to_line = |(member, answer)| match answer {
         Ok(answer) => line(member, answer, applied, now),
         Err(error) => silent(member, NoAnswer::of(&error, security)),
@@ -72,7 +72,7 @@ pub(in crate::rolloutctl) fn merge(
     survey.members.dedup_by(|again, first| again.name == first.name);
     (survey.voters, survey.voters_reachable) = match &list {
         Some(list) => {
-            look_up(&mut survey, list, heard.as_ref());
+            look_up(&mut survey, list, reachable.as_ref());
             of_voters(&mut survey, list)
         }
         None => {
@@ -88,7 +88,7 @@ pub(in crate::rolloutctl) fn merge(
 
 /// The IDs of the members that the answering members heard from within about a minute. `None` if that proves nothing
 /// about the others: the leader has run for too short a time, or keeps no round trips.
-fn heard_members<'a>(
+fn reachable_members<'a>(
     leading: &v1::StatusResponse,
     good: impl Iterator<Item = &'a v1::StatusResponse>,
 ) -> Option<BTreeSet<u64>> {
@@ -101,17 +101,18 @@ fn heard_members<'a>(
 }
 
 /// Adds the cluster's record of each member, and marks the silent members that no other member has heard from.
-fn look_up(survey: &mut Survey, list: &v1::MemberList, heard: Option<&BTreeSet<u64>>) {
+fn look_up(survey: &mut Survey, list: &v1::MemberList, reachable: Option<&BTreeSet<u64>>) {
     for member in &mut survey.members {
         let id = member.says.as_ref().map(|says| says.id);
         let of_name: Vec<&v1::MemberInfo> =
             list.members.iter().filter(|listed| listed.name == member.name).collect();
-        let known = of_name.iter().max_by_key(|listed| (Some(listed.id) == id, listed.voter));
-        member.known = known.map(|listed| (*listed).clone());
+        let listing = of_name.iter().max_by_key(|listed| (Some(listed.id) == id, listed.voter));
+        member.known = listing.map(|listed| (*listed).clone());
         let silent = member.says.is_none() && !member.distrusted && member.known.is_some();
-        let unheard =
-            |heard: &BTreeSet<u64>| of_name.iter().all(|listed| !heard.contains(&listed.id));
-        member.silent_to_all = silent && heard.is_some_and(unheard);
+        let unheard = |reachable: &BTreeSet<u64>| {
+            of_name.iter().all(|listed| !reachable.contains(&listed.id))
+        };
+        member.silent_to_all = silent && reachable.is_some_and(unheard);
     }
 }
 

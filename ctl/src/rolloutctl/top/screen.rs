@@ -94,12 +94,12 @@ pub(super) fn keys() -> std::io::Result<mpsc::Receiver<TerminalEvent>> {
     // It blocks in a system call that nothing interrupts, and ends with the process.
     std::thread::Builder::new().name("keys".into()).spawn(move || {
         while let Ok(event) = event::read() {
-            let said = match event {
+            let message = match event {
                 Event::Key(key) if key.kind != KeyEventKind::Release => TerminalEvent::Key(key),
                 Event::Resize(..) => TerminalEvent::Resized,
                 _ => continue,
             };
-            match to.try_send(said) {
+            match to.try_send(message) {
                 Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => {}
                 Err(mpsc::error::TrySendError::Closed(_)) => return,
             }

@@ -81,14 +81,14 @@ impl Verb for DescribeArgs {
 
 async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Result<()> {
     let settings = connect.settings()?;
-    let asked = list::ask(&settings.client(None)?, &settings.namespace).await?;
-    let Some(worker) = asked.answer.into_iter().find(|worker| worker.name == name) else {
+    let sourced = list::ask(&settings.client(None)?, &settings.namespace).await?;
+    let Some(worker) = sourced.answer.into_iter().find(|worker| worker.name == name) else {
         // An unconfirmed answer does not prove that the worker does not exist.
-        unconfirmed::end(asked.unconfirmed.as_ref())?;
+        unconfirmed::end(sourced.unconfirmed.as_ref())?;
         let text = format!("no worker {name} is registered in {}", settings.namespace);
         return Err(Failure::not_found(text).into());
     };
-    let described = Described { worker, unconfirmed: asked.unconfirmed };
+    let described = Described { worker, unconfirmed: sourced.unconfirmed };
     output::emit(format, &described)?;
     unconfirmed::end(described.unconfirmed.as_ref())
 }

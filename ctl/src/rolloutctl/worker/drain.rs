@@ -132,10 +132,10 @@ async fn drain(
     let mut worker = answer.worker;
     if args.wait {
         let session = worker.as_ref().map_or(0, |worker| worker.session);
-        let mut told = None::<Instant>;
+        let mut reported_at = None::<Instant>;
         while worker.is_some() {
-            if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
-                told = Some(Instant::now());
+            if reported_at.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+                reported_at = Some(Instant::now());
                 let so_far = Draining::of(&name, worker.as_ref()).table();
                 aside(format_args!("{}", so_far.trim_end()));
             }

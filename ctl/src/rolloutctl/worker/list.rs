@@ -232,10 +232,10 @@ pub(super) async fn ask(
     namespace: &str,
 ) -> Result<SourcedAnswer<Vec<WorkerLine>>, ClientError> {
     let request = v1::ListWorkersRequest { namespace: namespace.to_owned() };
-    let asked = unconfirmed::ask(client, "list workers", &request, async |channel, request| {
+    let sourced = unconfirmed::ask(client, "list workers", &request, async |channel, request| {
         services::cluster(channel).list_workers(request).await
     });
-    let SourcedAnswer { answer, unconfirmed } = asked.await?;
+    let SourcedAnswer { answer, unconfirmed } = sourced.await?;
     let mut workers: Vec<WorkerLine> = answer.workers.into_iter().map(WorkerLine::from).collect();
     if unconfirmed.is_some() {
         // Only a leader hears from them.

@@ -196,9 +196,9 @@ impl Worker {
                     self.record.borrow_mut().counts.rows_revoked += slot.take_away(&revoke.rows);
                 }
             }
-            Some(Down::Yield(asked)) => {
-                if let Some(slot) = self.slots.get_mut(asked.slot as usize) {
-                    slot.give_up(&asked, &self.plan);
+            Some(Down::Yield(request)) => {
+                if let Some(slot) = self.slots.get_mut(request.slot as usize) {
+                    slot.give_up(&request, &self.plan);
                 }
             }
             Some(Down::Drain(_)) | None => {}
