@@ -97,8 +97,8 @@ struct Plan {
 /// The plans to run with each seed for a bug, or for the clean build.
 fn plans(args: &Args, bug: &str) -> Vec<Plan> {
     let default = args.workload.is_empty() && args.nemesis == [Family::All];
-    let asked = |of: &str| default && (bug == of || bug == CLEAN);
-    let apart = APART.iter().filter(|(of, ..)| asked(of)).map(|(_, workload, family)| {
+    let applies = |of: &str| default && (bug == of || bug == CLEAN);
+    let apart = APART.iter().filter(|(of, ..)| applies(of)).map(|(_, workload, family)| {
         let (workload, nemesis) = (workload.name().to_owned(), family.name());
         Plan { label: format!("{workload}-{nemesis}"), workload, nemesis }
     });
@@ -127,9 +127,9 @@ fn names<T: ValueEnum + Clone>(given: &[T]) -> Vec<String> {
 
 fn measured(args: &Args) -> Result<Matrix> {
     let own = std::env::current_exe()?;
-    let beside = own.parent().map(Path::to_owned).unwrap_or_default();
-    let clean = args.clean_bin.clone().unwrap_or_else(|| beside.clone());
-    let with_bugs = args.bin.clone().unwrap_or_else(|| beside.join("../seeded-bugs/debug"));
+    let folder = own.parent().map(Path::to_owned).unwrap_or_default();
+    let clean = args.clean_bin.clone().unwrap_or_else(|| folder.clone());
+    let with_bugs = args.bin.clone().unwrap_or_else(|| folder.join("../seeded-bugs/debug"));
     let bugs = bugs_of(&with_bugs)?;
     std::fs::create_dir_all(&args.out)?;
     let with_bugs = beside_the_rest(&args.out.join("bin"), &with_bugs, &clean)?;
@@ -180,11 +180,11 @@ fn measured(args: &Args) -> Result<Matrix> {
 fn bugs_of(bin: &Path) -> Result<Vec<String>> {
     let build = "cargo build -p rollout-coordinator --features seeded-bugs --target-dir \
                  \"${CARGO_TARGET_DIR:-target}/seeded-bugs\"";
-    let asked = Command::new(bin.join(MEMBER)).arg("seeded-bugs").output();
-    let told = asked.with_context(|| format!("no members in {}: {build}", bin.display()))?;
+    let output = Command::new(bin.join(MEMBER)).arg("seeded-bugs").output();
+    let output = output.with_context(|| format!("no members in {}: {build}", bin.display()))?;
     let bugs: Vec<String> =
-        String::from_utf8_lossy(&told.stdout).lines().map(str::to_owned).collect();
-    if !told.status.success() || bugs.is_empty() {
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+    if !output.status.success() || bugs.is_empty() {
         bail!("the members in {} have no bugs: {build}", bin.display());
     }
     Ok(bugs)

@@ -134,8 +134,8 @@ pub fn judge<M: Model>(
     drop(turns);
     let deadline = Instant::now().checked_add(budget.time);
     let witness = |(nth, key): (usize, Option<&str>)| {
-        let asked = keys.get(&key).filter(|_| explain && nth < EXPLAINED_MAX);
-        let witness = asked
+        let explained = keys.get(&key).filter(|_| explain && nth < EXPLAINED_MAX);
+        let witness = explained
             .map(|understood| witness::find(model, understood, budget.configurations, deadline));
         Violated { key: key.map(Into::into), witness }
     };

@@ -161,7 +161,7 @@ fn filled(args: &Args) -> Result<Index> {
     let board = Mutex::new(Board {
         begun: Instant::now(),
         next: 0,
-        longest_beside: Duration::from_secs(20),
+        longest_overhead: Duration::from_secs(20),
         index: Index::new(&args.out, pairs(args)),
     });
     println!("{}", index::HEADING);
@@ -187,7 +187,7 @@ struct Board {
     /// The number of the next run that no lane has taken.
     next: u64,
     /// The longest time so far that a run took in addition to injecting faults.
-    longest_beside: Duration,
+    longest_overhead: Duration,
     index: Index,
 }
 
@@ -198,7 +198,7 @@ fn lane(args: &Args, board: &Mutex<Board>) -> Result<()> {
         let (number, plan) = {
             let mut board = held()?;
             let plan = plan(args, board.next);
-            let takes = Duration::from_secs(plan.secs) + board.longest_beside;
+            let takes = Duration::from_secs(plan.secs) + board.longest_overhead;
             if board.next > 0 && board.begun.elapsed() + takes > args.budget {
                 return Ok(());
             }
@@ -207,9 +207,9 @@ fn lane(args: &Args, board: &Mutex<Board>) -> Result<()> {
         };
         let started = Instant::now();
         let cell = one(args, &plan, number)?;
-        let beside = started.elapsed().saturating_sub(Duration::from_secs(plan.secs));
+        let overhead = started.elapsed().saturating_sub(Duration::from_secs(plan.secs));
         let mut board = held()?;
-        board.longest_beside = board.longest_beside.max(beside).min(BESIDE);
+        board.longest_overhead = board.longest_overhead.max(overhead).min(BESIDE);
         println!("{}", cell.line());
         board.index.add(cell)?;
     }

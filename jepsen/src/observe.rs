@@ -81,8 +81,8 @@ impl Drop for Observers {
 /// Whether this member, asked now and directly, says that it leads.
 pub async fn leads(fleet: &Fleet, at: usize) -> bool {
     let Ok(mut cluster) = fleet.observer(at) else { return false };
-    let asked = tokio::time::timeout(LIMIT, cluster.status(v1::StatusRequest::default())).await;
-    let Ok(Ok(answer)) = asked else { return false };
+    let result = tokio::time::timeout(LIMIT, cluster.status(v1::StatusRequest::default())).await;
+    let Ok(Ok(answer)) = result else { return false };
     answer.into_inner().self_.is_some_and(|own| own.role == LEADER)
 }
 
@@ -100,8 +100,9 @@ async fn watch(
     loop {
         beat.tick().await;
         let life = place.lives.load(Ordering::Relaxed);
-        let asked = tokio::time::timeout(LIMIT, cluster.status(v1::StatusRequest::default())).await;
-        let Ok(Ok(answer)) = asked else { continue };
+        let result =
+            tokio::time::timeout(LIMIT, cluster.status(v1::StatusRequest::default())).await;
+        let Ok(Ok(answer)) = result else { continue };
         // Drop an answer that was in transit while the member restarted: its life is ambiguous.
         if life != place.lives.load(Ordering::Relaxed) {
             continue;
@@ -130,17 +131,17 @@ async fn compare(mut members: Vec<(String, Cluster)>, recorder: Arc<Recorder>) {
         tokio::time::sleep(COMPARE_EVERY).await;
         let mut fixed = None;
         for (_, cluster) in &mut members {
-            let asked = cluster.request_digest(v1::RequestDigestRequest {});
-            if let Ok(Ok(answer)) = tokio::time::timeout(LIMIT, asked).await {
+            let request = cluster.request_digest(v1::RequestDigestRequest {});
+            if let Ok(Ok(answer)) = tokio::time::timeout(LIMIT, request).await {
                 fixed = Some(answer.into_inner().index);
                 break;
             }
         }
         let Some(index) = fixed else { continue };
         for (member, cluster) in &mut members {
-            let asked = cluster.digests(v1::DigestsRequest { index, wait_ms: 500 });
+            let request = cluster.digests(v1::DigestsRequest { index, wait_ms: 500 });
             // A member that is cut off, stopped or down cannot answer; the others are compared anyway.
-            let Ok(Ok(answer)) = tokio::time::timeout(LIMIT * 3, asked).await else { continue };
+            let Ok(Ok(answer)) = tokio::time::timeout(LIMIT * 3, request).await else { continue };
             let answer = answer.into_inner();
             recorder.event(EventKind::Compared {
                 member: member.clone(),
@@ -169,8 +170,8 @@ pub async fn digests(fleet: &Fleet, recorder: &Recorder, limit: Duration) -> Res
     while fixed.is_none() && begun.elapsed() < limit {
         for at in 0..MEMBERS {
             let mut cluster = fleet.observer(at)?;
-            let asked = cluster.request_digest(v1::RequestDigestRequest {});
-            if let Ok(Ok(answer)) = tokio::time::timeout(ASK_LIMIT, asked).await {
+            let request = cluster.request_digest(v1::RequestDigestRequest {});
+            if let Ok(Ok(answer)) = tokio::time::timeout(ASK_LIMIT, request).await {
                 fixed = Some(answer.into_inner().index);
                 break;
             }

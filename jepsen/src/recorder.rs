@@ -139,8 +139,8 @@ impl Recorder {
     /// Records an answer. If its message carries an earlier epoch than the answer's log position, that is an alarm.
     pub fn ok(&self, op: &Op, value: Value, by: By) {
         // For whole batches, each sign of progress counts as a write.
-        let told = ["export", "progress"].contains(&op.f) || !READS.contains(&op.f);
-        if told && value != Value::Bool(false) {
+        let is_reported = ["export", "progress"].contains(&op.f) || !READS.contains(&op.f);
+        if is_reported && value != Value::Bool(false) {
             self.succeeded.fetch_add(1, Ordering::Relaxed);
         }
         if let (Some(said), Some(placed), Some(_)) = (by.said, by.epoch, by.at)

@@ -263,8 +263,8 @@ impl<'a, M: Model> Search<'a, M> {
             return true;
         }
         self.watch.spend(self.outlook.targets());
-        let known = self.outlook.dead_end(&self.space, self.state) || !self.admit(end);
-        if known {
+        let dead_end = self.outlook.dead_end(&self.space, self.state) || !self.admit(end);
+        if dead_end {
             self.undo(trail);
             return false;
         }

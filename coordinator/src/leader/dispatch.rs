@@ -410,7 +410,7 @@ impl Done {
         Self { grants, at: Some(at), waited: true, ..Self::empty() }
     }
 
-    /// Adds one reply. `said` has the rows that its operation named, if it reported results.
+    /// Adds one reply. `sent_sets` has the rows that its operation named, if it reported results.
     fn add(&mut self, reply: Reply, sent_sets: Option<Vec<HeldRows>>) -> Checked<()> {
         match (reply, sent_sets) {
             (Reply::Granted(grants), _) => self.grants = grants,

@@ -71,14 +71,14 @@ struct SavedVerdict {
 impl Outcome {
     /// Reads the outcome from the exit status of a run and the verdict that it left.
     pub(super) fn of(status: Option<i32>, dir: &Path) -> Result<Self> {
-        let told = || -> Result<SavedVerdict> {
+        let verdict = || -> Result<SavedVerdict> {
             let json = std::fs::read(dir.join("verdict.json")).context("the verdict")?;
             Ok(serde_json::from_slice(&json)?)
         };
         Ok(match status {
             Some(0) => Self::Pass,
-            Some(1) => Self::Violation(told()?.violations),
-            Some(2) => Self::Unknown(told()?.doubts.join("; ")),
+            Some(1) => Self::Violation(verdict()?.violations),
+            Some(2) => Self::Unknown(verdict()?.doubts.join("; ")),
             Some(other) => Self::Broken(format!("exit status {other}")),
             None => Self::Broken("it did not end".into()),
         })
@@ -216,8 +216,8 @@ impl Matrix {
 
     /// Whether the bug needs no more runs: it was run to the end and every run could be made, or one found it.
     pub(super) fn is_decided(&self, bug: &str) -> bool {
-        let known = |row: &Row| !row.cut && (row.broken == 0 || row.found.is_some());
-        self.rows.iter().any(|row| row.bug == bug && known(row))
+        let decided = |row: &Row| !row.cut && (row.broken == 0 || row.found.is_some());
+        self.rows.iter().any(|row| row.bug == bug && decided(row))
     }
 
     /// Adds a bug, replacing the row of an earlier call.

@@ -68,8 +68,8 @@ pub(super) fn find<M: Model>(
     let (mut explained, mut refused) = (0, answers.len());
     while explained + 1 < refused {
         let middle = explained.midpoint(refused);
-        let (known, _) = intervals(understood, answers[middle - 1]);
-        match Search::until(model, &known, deadline).run(configurations, deadline) {
+        let (intervals_until, _) = intervals(understood, answers[middle - 1]);
+        match Search::until(model, &intervals_until, deadline).run(configurations, deadline) {
             Stop::Exhausted => refused = middle,
             Stop::Found => explained = middle,
             Stop::Paused | Stop::OutOfTime | Stop::OutOfMemory => {
@@ -110,8 +110,8 @@ fn order<M: Model>(
     configurations: u64,
     deadline: Option<Instant>,
 ) -> (Vec<Step>, usize, Option<String>) {
-    let (known, which) = intervals(understood, prefix);
-    let mut search = Search::until(model, &known, deadline);
+    let (intervals_until, which) = intervals(understood, prefix);
+    let mut search = Search::until(model, &intervals_until, deadline);
     if search.run(configurations, deadline) != Stop::Found {
         return (Vec::new(), 0, None);
     }

@@ -50,8 +50,8 @@ impl Cell {
         dir: &Path,
         took: Duration,
     ) -> Result<Self> {
-        let told = std::fs::read(dir.join("verdict.json")).ok();
-        let told: Value = match told {
+        let recorded = std::fs::read(dir.join("verdict.json")).ok();
+        let recorded: Value = match recorded {
             Some(bytes) => serde_json::from_slice(&bytes)?,
             None => Value::Null,
         };
@@ -62,11 +62,11 @@ impl Cell {
             _ => "broken",
         };
         let texts = |key: &str| -> Vec<String> {
-            let texts = told[key].as_array().into_iter().flatten();
+            let texts = recorded[key].as_array().into_iter().flatten();
             texts.filter_map(|text| text.as_str().map(str::to_owned)).collect()
         };
         let number = |value: &Value| value.as_u64().unwrap_or_default();
-        let faults = told["coverage"]["faults"].as_object();
+        let faults = recorded["coverage"]["faults"].as_object();
         Ok(Self {
             name,
             workload: workload.into(),
@@ -74,8 +74,8 @@ impl Cell {
             seed,
             verdict,
             secs: took.as_secs(),
-            operations: number(&told["operations"]),
-            leader_changes: number(&told["coverage"]["leader_changes"]),
+            operations: number(&recorded["operations"]),
+            leader_changes: number(&recorded["coverage"]["leader_changes"]),
             faults: faults.into_iter().flatten().map(|(_, count)| number(count)).sum(),
             violations: texts("violations"),
             doubts: texts("doubts"),

@@ -76,8 +76,8 @@ impl Model for Cell {
             CellOp::Get(seen) => (seen == state).then(|| state.clone()),
             CellOp::Set(to) => Some(to.clone()),
             CellOp::Swap(expected, desired, answer) => {
-                let (told, left) = swapped(state, expected, desired);
-                answer.as_ref().is_none_or(|answer| *answer == told).then_some(left)
+                let (expected_answer, left) = swapped(state, expected, desired);
+                answer.as_ref().is_none_or(|answer| *answer == expected_answer).then_some(left)
             }
             CellOp::Add(delta, sum) => {
                 let now = number(state)?.checked_add(*delta)?;

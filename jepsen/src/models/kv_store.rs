@@ -109,8 +109,8 @@ impl Model for KvStore {
         match op {
             KvStoreOp::Apply(acts, answers) => {
                 let mut next = state.clone();
-                let told: Vec<Value> = acts.iter().map(|act| next.act(act)).collect();
-                answers.as_ref().is_none_or(|answers| *answers == told).then_some(next)
+                let expected: Vec<Value> = acts.iter().map(|act| next.act(act)).collect();
+                answers.as_ref().is_none_or(|answers| *answers == expected).then_some(next)
             }
             KvStoreOp::Look(queue, keys, seen) => {
                 (state.looked(queue, keys) == *seen).then(|| state.clone())
@@ -135,7 +135,9 @@ impl Model for KvStore {
                 let acts = acts.iter().map(act).collect::<Option<Vec<_>>>().ok_or_else(unclear)?;
                 match answer {
                     None => Ok(Some(KvStoreOp::Apply(acts, None))),
-                    Some(Value::List(told)) => Ok(Some(KvStoreOp::Apply(acts, Some(told.clone())))),
+                    Some(Value::List(answers)) => {
+                        Ok(Some(KvStoreOp::Apply(acts, Some(answers.clone()))))
+                    }
                     Some(other) => Err(format!("operations that answer {other}")),
                 }
             }

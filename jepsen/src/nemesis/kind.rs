@@ -54,8 +54,8 @@ impl Family {
     /// The families that these names stand for, each once.
     pub fn expanded(named: &[Family]) -> Vec<Family> {
         let all = named.contains(&Family::All);
-        let asked = |family: &Family| all && family.is_mixed() || named.contains(family);
-        Self::EACH.into_iter().filter(asked).collect()
+        let selected = |family: &Family| all && family.is_mixed() || named.contains(family);
+        Self::EACH.into_iter().filter(selected).collect()
     }
 
     /// Whether the family can be mixed with others in one short run. An operator's operations take too long for that,

@@ -33,8 +33,8 @@ impl Nemesis {
     async fn listed(&self, watch: &Observers) -> Option<(usize, Listed)> {
         let at = watch.leader()?;
         let mut operator = self.fleet.operator(at).ok()?;
-        let asked = operator.list_members(v1::ListMembersRequest {});
-        let answer = tokio::time::timeout(CALL_LIMIT, asked).await.ok()?.ok()?.into_inner();
+        let request = operator.list_members(v1::ListMembersRequest {});
+        let answer = tokio::time::timeout(CALL_LIMIT, request).await.ok()?.ok()?.into_inner();
         // A member that no longer leads reports nothing about its log.
         let leads = answer.members.iter().any(|member| member.last_log_index > 0);
         leads.then(|| (at, answer.members.into_iter().filter_map(|m| m.member).collect()))
@@ -198,11 +198,11 @@ impl Nemesis {
         listed: &[v1::MemberInfo],
     ) -> Result<()> {
         let name = self.fleet.places[at].name.clone();
-        let known = listed.iter().any(|member| member.name == name);
-        if !known && !self.lost.contains_key(&at) {
+        let is_listed = listed.iter().any(|member| member.name == name);
+        if !is_listed && !self.lost.contains_key(&at) {
             self.anew(at, 0)?;
         }
-        let replaces = if known { name.as_str() } else { "" };
+        let replaces = if is_listed { name.as_str() } else { "" };
         self.add(leader, at, replaces).await;
         Ok(())
     }

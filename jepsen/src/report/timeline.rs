@@ -22,10 +22,10 @@ const BLAMED: &str = "#cc3311";
 pub(super) fn failing<'a>(run: &'a Recorded, judged: &Judged) -> Vec<&'a str> {
     let keys: BTreeSet<&str> =
         run.operations.iter().filter_map(|operation| operation.key.as_deref()).collect();
-    let told = judged.violated_keys.iter().map(String::as_str);
+    let violated = judged.violated_keys.iter().map(String::as_str);
     let firsts = judged.violations.iter().filter_map(|violation| violation.lines().next());
     let mut found: Vec<&str> = Vec::new();
-    for name in told.chain(firsts.flat_map(named)) {
+    for name in violated.chain(firsts.flat_map(named)) {
         if let Some(key) = keys.get(name).filter(|key| !found.contains(*key)) {
             found.push(*key);
         }
@@ -51,8 +51,8 @@ fn blamed(operation: &Operation, judged: &Judged) -> bool {
     let names = [format!("(lines {line} and {end})"), format!("line {line}-{end}: ")];
     judged.violations.iter().any(|violation| {
         // For a search, only the unexplained answer counts; the operations listed after it are explained.
-        let told = violation.split("an order of what was answered before").next();
-        told.is_some_and(|told| names.iter().any(|name| told.contains(name.as_str())))
+        let blame = violation.split("an order of what was answered before").next();
+        blame.is_some_and(|blame| names.iter().any(|name| blame.contains(name.as_str())))
     })
 }
 

@@ -76,8 +76,8 @@ pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
             ("pass", Some((Value::Text(_), _))) => {
                 generations.entry(key).or_default().waits.push(called_at);
             }
-            ("pass", Some((told, at))) => {
-                generations.entry(key).or_default().ends.push((told, who, called_at, at));
+            ("pass", Some((outcome, at))) => {
+                generations.entry(key).or_default().ends.push((outcome, who, called_at, at));
             }
             ("alive", Some((gone, at))) if *gone == Value::text("") => {
                 signs.add(who, called_at, at);
@@ -101,7 +101,7 @@ pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
 
 impl Generation<'_> {
     fn is_open(&self) -> bool {
-        self.ends.iter().any(|(told, ..)| names(Some(told)).first() == Some(&"open"))
+        self.ends.iter().any(|(outcome, ..)| names(Some(outcome)).first() == Some(&"open"))
     }
 
     fn judge(
@@ -111,22 +111,23 @@ impl Generation<'_> {
         found: &mut Vec<String>,
     ) {
         let Some((first, ..)) = self.ends.first() else { return };
-        for (told, who, _, at) in &self.ends {
-            if told != first {
-                found.push(format!("{who} was told {told} of barrier {key}, and others {first}"));
+        for (outcome, who, _, at) in &self.ends {
+            if outcome != first {
+                found
+                    .push(format!("{who} was told {outcome} of barrier {key}, and others {first}"));
             }
             if self.waits.iter().any(|asked_at| asked_at > at) {
-                found.push(format!("barrier {key} waited again after {who} was told {told}"));
+                found.push(format!("barrier {key} waited again after {who} was told {outcome}"));
             }
-            let Value::List(parts) = told else { continue };
+            let Value::List(parts) = outcome else { continue };
             match text(parts.first()) {
                 "open" => self.opened(key, (who, *at), parts, comings, found),
                 _ => self.failed(key, (who, *at), parts, comings, found),
             }
         }
-        let asked = self.arrivals.values().flatten().map(|arrival| arrival.called_at).min();
-        let told = self.ends.iter().map(|end| end.3).min();
-        if let (Some(from), Some(until)) = (asked, told) {
+        let first_arrival = self.arrivals.values().flatten().map(|arrival| arrival.called_at).min();
+        let first_end = self.ends.iter().map(|end| end.3).min();
+        if let (Some(from), Some(until)) = (first_arrival, first_end) {
             self.gone(key, signs, (from, until), found);
         }
     }
@@ -135,11 +136,11 @@ impl Generation<'_> {
         &self,
         key: &str,
         (who, at): (&str, u64),
-        told: &[Value],
+        outcome: &[Value],
         comings: &Comings<'_>,
         found: &mut Vec<String>,
     ) {
-        let (members, without) = (names(told.get(1)), names(told.get(2)));
+        let (members, without) = (names(outcome.get(1)), names(outcome.get(2)));
         let all: BTreeSet<&str> = members.iter().chain(&without).copied().collect();
         let n = members.len();
         if all.len() != MEMBERS || all.len() != n + without.len() {
@@ -199,12 +200,13 @@ impl Generation<'_> {
         &self,
         key: &str,
         (who, at): (&str, u64),
-        told: &[Value],
+        outcome: &[Value],
         comings: &Comings<'_>,
         found: &mut Vec<String>,
     ) {
-        let (why, participant, host) = (text(told.get(1)), text(told.get(2)), text(told.get(3)));
-        let missing = names(told.get(4));
+        let (why, participant, host) =
+            (text(outcome.get(1)), text(outcome.get(2)), text(outcome.get(3)));
+        let missing = names(outcome.get(4));
         match why {
             "lost" if host != format!("host-of-{participant}") => {
                 found.push(format!("barrier {key} failed for {participant}, said to be on {host}"));
@@ -232,10 +234,10 @@ impl Generation<'_> {
         (from, until): (u64, u64),
         found: &mut Vec<String>,
     ) {
-        let Some((Value::List(told), ..)) = self.ends.first() else { return };
-        let gone = match text(told.first()) {
-            "open" => names(told.get(2)),
-            _ if text(told.get(1)) == "lost" => vec![text(told.get(2))],
+        let Some((Value::List(outcome), ..)) = self.ends.first() else { return };
+        let gone = match text(outcome.first()) {
+            "open" => names(outcome.get(2)),
+            _ if text(outcome.get(1)) == "lost" => vec![text(outcome.get(2))],
             _ => Vec::new(),
         };
         for name in gone {

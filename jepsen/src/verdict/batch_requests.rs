@@ -22,9 +22,9 @@ type TimedAnswer<'a> = (u64, u64, &'a Value);
 /// The answers about one batch.
 #[derive(Default)]
 struct Story<'a> {
-    told: BTreeMap<&'a str, Vec<TimedAnswer<'a>>>,
+    answers: BTreeMap<&'a str, Vec<TimedAnswer<'a>>>,
     /// When each function was called, whatever its outcome.
-    asked: BTreeMap<&'a str, Vec<u64>>,
+    calls: BTreeMap<&'a str, Vec<u64>>,
     number: u64,
     rows: u64,
 }
@@ -37,8 +37,8 @@ struct Counts {
     failed: u64,
 }
 
-fn counts(told: &Value) -> Option<Counts> {
-    let [_, _, waiting, running, done, failed] = numbers(told)?;
+fn counts(answer: &Value) -> Option<Counts> {
+    let [_, _, waiting, running, done, failed] = numbers(answer)?;
     Some(Counts { waiting, running, done, failed })
 }
 
@@ -47,13 +47,13 @@ pub(super) fn judged(operations: &[Operation]) -> Endings {
     let mut batches: BTreeMap<&str, Story<'_>> = BTreeMap::new();
     for operation in operations {
         let batch = batches.entry(operation.key.as_deref().unwrap_or("?")).or_default();
-        batch.asked.entry(&operation.f).or_default().push(operation.called_at);
+        batch.calls.entry(&operation.f).or_default().push(operation.called_at);
         if let ("submit", Some([number, rows])) = (&*operation.f, numbers(&operation.input)) {
             (batch.number, batch.rows) = (number, rows);
         }
         if let Outcome::Answered { value, at, .. } = &operation.outcome {
-            let told = batch.told.entry(&operation.f).or_default();
-            told.push((operation.called_at, *at, value));
+            let answers = batch.answers.entry(&operation.f).or_default();
+            answers.push((operation.called_at, *at, value));
         }
     }
     let mut violations = Vec::new();
@@ -77,23 +77,23 @@ pub(super) fn judged(operations: &[Operation]) -> Endings {
 impl<'a> Story<'a> {
     /// The answers to these operations.
     fn all(&self, f: &str) -> impl Iterator<Item = TimedAnswer<'a>> {
-        self.told.get(f).into_iter().flatten().copied()
+        self.answers.get(f).into_iter().flatten().copied()
     }
 
     /// The first of these answers.
     fn first(&self, f: &str) -> Option<TimedAnswer<'a>> {
-        self.all(f).min_by_key(|told| told.1)
+        self.all(f).min_by_key(|answer| answer.1)
     }
 
     /// Checks cancellation: done rows stay done, no row runs, and none starts again.
     fn cancelled(&self) -> Vec<String> {
-        let Some((_, cancelled_at, told)) = self.first("cancel") else { return Vec::new() };
+        let Some((_, cancelled_at, answer)) = self.first("cancel") else { return Vec::new() };
         let mut found = Vec::new();
-        let Some(was) = counts(told) else {
-            return vec![format!("it was cancelled, and answered {told}")];
+        let Some(was) = counts(answer) else {
+            return vec![format!("it was cancelled, and answered {answer}")];
         };
-        for (asked_at, _, told) in self.all("kept").chain(self.all("progress")) {
-            let Some(now) = counts(told).filter(|_| asked_at > cancelled_at) else { continue };
+        for (asked_at, _, answer) in self.all("kept").chain(self.all("progress")) {
+            let Some(now) = counts(answer).filter(|_| asked_at > cancelled_at) else { continue };
             if (now.done, now.failed) != (was.done, was.failed) {
                 let (then, now) = ((was.done, was.failed), (now.done, now.failed));
                 found.push(format!(
@@ -101,7 +101,7 @@ impl<'a> Story<'a> {
                 ));
             }
             if now.running + now.waiting > 0 {
-                found.push(format!("rows of it are under way after it was cancelled: {told}"));
+                found.push(format!("rows of it are under way after it was cancelled: {answer}"));
             }
         }
         for (asked_at, _, lines) in self.all("partial") {
@@ -127,8 +127,8 @@ impl<'a> Story<'a> {
     fn deleted(&self) -> Vec<String> {
         let Some((_, deleted_at, _)) = self.first("delete") else { return Vec::new() };
         let none = Value::text("none");
-        let gone = self.all("described").filter(|told| *told.2 == none);
-        let gone_at = gone.map(|told| told.1).min().unwrap_or(u64::MAX);
+        let gone = self.all("described").filter(|answer| *answer.2 == none);
+        let gone_at = gone.map(|answer| answer.1).min().unwrap_or(u64::MAX);
         let mut found = Vec::new();
         for (asked_at, _, state) in self.all("described") {
             let goes = *state == none || *state == Value::text("RUN_STATE_DELETING");
@@ -143,23 +143,23 @@ impl<'a> Story<'a> {
 
     /// Checks retries: exactly the rows that failed for good are tried again.
     fn retried(&self) -> Vec<String> {
-        if self.asked.contains_key("cancel") {
+        if self.calls.contains_key("cancel") {
             return Vec::new();
         }
         let failing = |row: &u64| Fate::of(self.number, *row).class().is_some();
         let fated = (0..self.rows).filter(failing).count() as u64;
-        let ended_at = self.first("export").map_or(u64::MAX, |told| told.1);
+        let ended_at = self.first("export").map_or(u64::MAX, |answer| answer.1);
         let mut found = Vec::new();
-        let mut earlier = self.asked.get("retry").into_iter().flatten().copied().min();
-        for (asked_at, _, told) in self.all("retry").filter(|told| told.0 > ended_at) {
+        let mut earlier = self.calls.get("retry").into_iter().flatten().copied().min();
+        for (asked_at, _, answer) in self.all("retry").filter(|answer| answer.0 > ended_at) {
             // At a second retry, the rows of the first may not have failed again yet.
             let first = earlier.take_if(|first| *first == asked_at).is_some();
-            let again = match told {
+            let again = match answer {
                 Value::Int(again) => u64::try_from(*again).unwrap_or(u64::MAX),
                 _ => u64::MAX,
             };
             if again > fated || (first && again < fated) {
-                found.push(format!("{told} rows are tried again, of {fated} that failed"));
+                found.push(format!("{answer} rows are tried again, of {fated} that failed"));
             }
         }
         found
@@ -169,7 +169,7 @@ impl<'a> Story<'a> {
     fn kept(&self) -> Vec<String> {
         let mut exports: Vec<TimedAnswer<'_>> =
             self.all("export").chain(self.all("partial")).collect();
-        exports.sort_by_key(|told| told.0);
+        exports.sort_by_key(|answer| answer.0);
         let mut found = Vec::new();
         for pair in exports.windows(2).filter(|pair| pair[0].1 < pair[1].0) {
             let (before, after) = (states(pair[0].2), states(pair[1].2));
@@ -185,10 +185,10 @@ impl<'a> Story<'a> {
 
     /// The counts of done and failed rows never decrease, except for failed rows that are retried.
     fn falls(&self) -> Vec<String> {
-        let retried = self.asked.contains_key("retry");
+        let retried = self.calls.contains_key("retry");
         let mut seen: Vec<(u64, u64, Counts)> = self
             .all("progress")
-            .filter_map(|(asked_at, at, told)| Some((asked_at, at, counts(told)?)))
+            .filter_map(|(asked_at, at, answer)| Some((asked_at, at, counts(answer)?)))
             .collect();
         seen.sort_by_key(|seen| seen.0);
         let mut found = Vec::new();

@@ -102,10 +102,10 @@ impl<'a> Story<'a> {
                 self.ends.insert(int(input.get(2)), end);
             }
             ("report", _) => {
-                for told in input.get(3).map_or(&[][..], list) {
-                    let told = list(told);
-                    let shard = format!("{}/{}", int(told.first()), int(told.get(1)));
-                    self.progress.entry((shard, who)).or_default().insert(int(told.get(2)));
+                for progress in input.get(3).map_or(&[][..], list) {
+                    let progress = list(progress);
+                    let shard = format!("{}/{}", int(progress.first()), int(progress.get(1)));
+                    self.progress.entry((shard, who)).or_default().insert(int(progress.get(2)));
                 }
             }
             ("over", Some((_, at))) => self.over.push((at, key.parse().unwrap_or(-1), who)),
@@ -153,11 +153,11 @@ impl<'a> Story<'a> {
         if let Some(end) = end.filter(|end| end.answered) {
             return BTreeSet::from([end.read]);
         }
-        let mut known = BTreeSet::from([claim.from]);
-        known.extend(end.map(|end| end.read));
-        let told = self.progress.get(&(shard.to_owned(), claim.who));
-        known.extend(told.into_iter().flatten().filter(|read| **read >= claim.from));
-        known
+        let mut readings = BTreeSet::from([claim.from]);
+        readings.extend(end.map(|end| end.read));
+        let reported = self.progress.get(&(shard.to_owned(), claim.who));
+        readings.extend(reported.into_iter().flatten().filter(|read| **read >= claim.from));
+        readings
     }
 
     /// Checks for a shard that was given to another trainer while its holder had it, or whose first holder was
@@ -178,9 +178,9 @@ impl<'a> Story<'a> {
         }
         let (from, until) = (holder.answered_at, claim.answered_at);
         let mut again = self.joins.get(had).into_iter().flatten();
-        let followed = again.any(|asked| (from..until).contains(asked));
-        let heard = self.signs.throughout(&had, from, until, PATIENCE_NS);
-        (heard && !followed).then(|| {
+        let followed = again.any(|joined_at| (from..until).contains(joined_at));
+        let is_alive = self.signs.throughout(&had, from, until, PATIENCE_NS);
+        (is_alive && !followed).then(|| {
             format!(
                 "shard {shard} was given to {who} while {had} had it, who was heard all the time"
             )

@@ -170,9 +170,9 @@ impl Coverage {
                 _ => {}
             }
         }
-        let told = |members: &BTreeSet<&String>| members.len() as u64;
-        found.compared = compared.values().map(told).filter(|n| *n > 1).sum();
-        found.digests = digests.values().map(told).max().unwrap_or_default();
+        let count = |members: &BTreeSet<&String>| members.len() as u64;
+        found.compared = compared.values().map(count).filter(|n| *n > 1).sum();
+        found.digests = digests.values().map(count).max().unwrap_or_default();
         found.rows_under_fault = rows::under(&bands(&run.events), &run.operations);
         (found.stolen, found.doubled) = rows::shared(&run.operations);
         found.snapshots = installed.values().sum();
@@ -218,14 +218,14 @@ impl Coverage {
         let workload = run.plan().0;
         if workload == "run" {
             want("rows that ended under a fault", self.rows_under_fault, least.written_under_fault);
-            let asked = |family: &str| u64::from(nemesis.iter().any(|name| name == family));
+            let selected = |family: &str| u64::from(nemesis.iter().any(|name| name == family));
             let struck =
                 |kind: &str| self.faults.get(&format!("worker-{kind}")).copied().unwrap_or(0);
             let kills = struck("kill") + struck("power");
-            want("workers killed", kills, asked("kill") * (1 + secs / 30));
+            want("workers killed", kills, selected("kill") * (1 + secs / 30));
             for kind in ["pause", "power", "clock", "disk"] {
                 let what = format!("workers with trouble of the kind {kind}");
-                want(&what, struck(kind), asked(kind) * (secs / 90).min(1));
+                want(&what, struck(kind), selected(kind) * (secs / 90).min(1));
             }
         } else {
             want(

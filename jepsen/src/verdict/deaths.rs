@@ -75,7 +75,7 @@ fn reasons(events: &[Event]) -> Vec<Reason<'_>> {
 /// Every member that exited without a reason. Panics are separate alarms.
 pub(super) fn broken(events: &[Event]) -> Vec<String> {
     let reasons = reasons(events);
-    let mut heard: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut last_status: BTreeMap<&str, u64> = BTreeMap::new();
     let mut found = Vec::new();
     // An end may be recorded later than the status of the next process.
     let mut in_time: Vec<&Event> = events.iter().collect();
@@ -83,11 +83,11 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
     for Event { time_ns, what } in in_time {
         match what {
             EventKind::Status { member, .. } => {
-                heard.insert(member, *time_ns);
+                last_status.insert(member, *time_ns);
             }
             EventKind::Died { member, status, panicked: false } if !is_the_machines(status) => {
                 // Only members report a status, so this skips workers.
-                let Some(heard_ns) = heard.get(member.as_str()) else { continue };
+                let Some(heard_ns) = last_status.get(member.as_str()) else { continue };
                 let explains = |reason: &Reason<'_>| {
                     reason.member.is_none_or(|name| name == member)
                         && reason.from_ns <= *time_ns

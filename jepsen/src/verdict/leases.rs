@@ -42,7 +42,7 @@ struct SignsOfLife {
 
 /// Every row that was taken from a worker that was heard, and every result of such a worker that was not accepted.
 pub(super) fn broken(events: &[Event], operations: &[Operation]) -> Vec<String> {
-    let heard = SignsOfLife::of(events);
+    let signs = SignsOfLife::of(events);
     let (mut grants, mut settled) = (BTreeMap::<&str, Vec<Grant<'_>>>::new(), BTreeMap::new());
     for Event { time_ns, what } in events {
         match what {
@@ -65,7 +65,7 @@ pub(super) fn broken(events: &[Event], operations: &[Operation]) -> Vec<String> 
             let (had, got) = (&pair[0], &pair[1]);
             let settled = settled.get(&(had.session, had.key, had.attempt));
             let kept = settled.is_none_or(|at_ns| *at_ns > got.at_ns);
-            if had.epoch == got.epoch && kept && heard.throughout(had, got.at_ns) {
+            if had.epoch == got.epoch && kept && signs.throughout(had, got.at_ns) {
                 found.push(format!(
                     "item {}: session {} was heard all the time, but its attempt {} ended and \
                      session {} got attempt {} at {:.3} s",
@@ -80,23 +80,23 @@ pub(super) fn broken(events: &[Event], operations: &[Operation]) -> Vec<String> 
         }
     }
     found.truncate(TOLD_MAX);
-    found.extend(refusals::broken(&heard, &grants, operations));
+    found.extend(refusals::broken(&signs, &grants, operations));
     found
 }
 
 impl SignsOfLife {
     fn of(events: &[Event]) -> Self {
-        let (mut heard, mut sessions) = (Self::default(), BTreeMap::<&str, BTreeSet<u64>>::new());
+        let (mut signs, mut sessions) = (Self::default(), BTreeMap::<&str, BTreeSet<u64>>::new());
         let mut unclean: Vec<(&str, u64, u64)> = Vec::new();
         for Event { time_ns, what } in events {
             match what {
                 EventKind::Beat { session, epoch, sent_ns } => {
-                    let beats = heard.beats.entry((*session, *epoch)).or_default();
+                    let beats = signs.beats.entry((*session, *epoch)).or_default();
                     beats.push((*sent_ns, *time_ns));
                 }
                 EventKind::Registered { observer, session, from_epoch, epoch, clean } => {
                     sessions.entry(observer).or_default().insert(*session);
-                    heard.registered.entry(*session).or_default().push(*time_ns);
+                    signs.registered.entry(*session).or_default().push(*time_ns);
                     if !clean {
                         unclean.push((observer, *from_epoch, *epoch));
                     }
@@ -106,10 +106,10 @@ impl SignsOfLife {
         }
         for (observer, from, to) in unclean {
             for session in sessions.get(observer).into_iter().flatten() {
-                heard.doubtful.extend((from..=to).map(|epoch| (*session, epoch)));
+                signs.doubtful.extend((from..=to).map(|epoch| (*session, epoch)));
             }
         }
-        heard
+        signs
     }
 
     /// Whether the leader heard the owner of this grant from before the request for it until `until_ns`, never with a

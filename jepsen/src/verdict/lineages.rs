@@ -116,9 +116,9 @@ fn base_of(value: Option<&Value>) -> Option<Base> {
 
 impl<'a> Story<'a> {
     fn lineages(&mut self, operations: &'a [Operation]) {
-        let mut asked: BTreeMap<i64, u64> = BTreeMap::new();
+        let mut first_calls: BTreeMap<i64, u64> = BTreeMap::new();
         for operation in operations.iter().filter(|o| &*o.f == "recover") {
-            let first = asked.entry(int(list(&operation.input).get(1))).or_insert(u64::MAX);
+            let first = first_calls.entry(int(list(&operation.input).get(1))).or_insert(u64::MAX);
             *first = (*first).min(operation.called_at);
         }
         for operation in operations.iter().filter(|o| &*o.f == "recover") {
@@ -126,18 +126,18 @@ impl<'a> Story<'a> {
             let parts = list(value);
             let (number, step) = (int(parts.get(1)), int(parts.get(2)));
             let base = base_of(parts.get(3));
-            let asked_at = asked.get(&int(list(&operation.input).get(1))).copied();
+            let asked_at = first_calls.get(&int(list(&operation.input).get(1))).copied();
             let asked_at = asked_at.unwrap_or(operation.called_at);
             let new = Lineage { asked_at, known_at: *at, step, base };
-            let Some(known) = self.lineages.get_mut(&number) else {
+            let Some(lineage) = self.lineages.get_mut(&number) else {
                 self.lineages.insert(number, new);
                 continue;
             };
-            known.known_at = known.known_at.min(*at);
+            lineage.known_at = lineage.known_at.min(*at);
             // A trainer that comes later may get a checkpoint that was completed meanwhile.
-            if new.step < known.step {
-                (known.step, known.base) = (new.step, new.base);
-            } else if new.step == known.step && new.base != known.base {
+            if new.step < lineage.step {
+                (lineage.step, lineage.base) = (new.step, new.base);
+            } else if new.step == lineage.step && new.base != lineage.base {
                 self.found.push(format!("lineage {number} began from two checkpoints"));
             }
         }
@@ -170,12 +170,13 @@ impl<'a> Story<'a> {
             ("report", _) => {
                 let number = key.trim_start_matches("checkpoint-").parse().unwrap_or(-1);
                 self.reporters.entry(number).or_default().insert(who);
-                for told in input.get(3).map_or(&[][..], list) {
-                    let told = list(told);
-                    let shard = (int(told.first()), int(told.get(1)));
-                    self.progress.insert((number, shard), int(told.get(2)));
+                for progress in input.get(3).map_or(&[][..], list) {
+                    let progress = list(progress);
+                    let shard = (int(progress.first()), int(progress.get(1)));
+                    self.progress.insert((number, shard), int(progress.get(2)));
                 }
-                if let Some((_, at)) = answer.filter(|told| *told.0 == Value::text("complete")) {
+                if let Some((_, at)) = answer.filter(|answer| *answer.0 == Value::text("complete"))
+                {
                     self.complete.push((at, int(input.get(2)), number));
                 }
             }
@@ -236,9 +237,9 @@ impl<'a> Story<'a> {
                 Some(end) => now = Some(after(claim, Some(end))),
                 None => {
                     // The shard was held at that time.
-                    let told = self.progress.get(&(number, shard)).copied();
-                    if let Some(told) = told.filter(|told| *told >= claim.from) {
-                        now = Some(BTreeSet::from([told]));
+                    let reported = self.progress.get(&(number, shard)).copied();
+                    if let Some(reported) = reported.filter(|reported| *reported >= claim.from) {
+                        now = Some(BTreeSet::from([reported]));
                     }
                     break;
                 }

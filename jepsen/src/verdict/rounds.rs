@@ -37,10 +37,10 @@ fn answered<'a>(
 fn seen(operations: &[Operation]) -> Vec<RoundView<'_>> {
     let rounds = answered(operations, "round");
     let each = rounds.filter_map(|(operation, value, at)| {
-        let (Value::List(given), Value::List(told)) = (&operation.input, value) else {
+        let (Value::List(given), Value::List(answer)) = (&operation.input, value) else {
             return None;
         };
-        let [Value::Int(round), Value::Int(rank), members @ ..] = told.as_slice() else {
+        let [Value::Int(round), Value::Int(rank), members @ ..] = answer.as_slice() else {
             return None;
         };
         Some(RoundView {
@@ -93,9 +93,9 @@ pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
 fn two_at_once(operations: &[Operation], first: &BTreeMap<(&str, i64), u64>) -> Vec<String> {
     let mut found = Vec::new();
     for (operation, value, _) in answered(operations, "alive") {
-        let (Value::List(given), Value::List(told)) = (&operation.input, value) else { continue };
+        let (Value::List(given), Value::List(answer)) = (&operation.input, value) else { continue };
         let ([who, _, Value::Int(mine)], [standing, Value::Int(now), ..]) =
-            (given.as_slice(), told.as_slice())
+            (given.as_slice(), answer.as_slice())
         else {
             continue;
         };

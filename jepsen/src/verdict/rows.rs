@@ -113,12 +113,15 @@ impl Rows {
         }
     }
 
-    /// `told`: the reported rows, pending, waiting, running, done, failed.
-    fn conserved(&mut self, key: &str, told: &Value) {
-        let Some([count, pending, waiting, running, done, failed]) = numbers(told) else { return };
+    /// `counts`: the reported rows, pending, waiting, running, done, failed.
+    fn conserved(&mut self, key: &str, counts: &Value) {
+        let Some([count, pending, waiting, running, done, failed]) = numbers(counts) else {
+            return;
+        };
         let sum = pending + waiting + running + done + failed;
         if sum != count {
-            self.violations.push(format!("{key}: {count} rows, but {sum} by their states: {told}"));
+            self.violations
+                .push(format!("{key}: {count} rows, but {sum} by their states: {counts}"));
         }
     }
 }

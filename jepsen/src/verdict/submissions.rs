@@ -16,8 +16,8 @@ pub(super) fn broken(operations: &[Operation]) -> Vec<String> {
         let Outcome::Answered { value, .. } = &operation.outcome else { continue };
         let key = operation.key.as_deref().unwrap_or("?");
         match (&*operation.f, value) {
-            ("create", Value::List(told)) => {
-                let [Value::Int(run), Value::Bool(made), ..] = told.as_slice() else {
+            ("create", Value::List(answer)) => {
+                let [Value::Int(run), Value::Bool(made), ..] = answer.as_slice() else {
                     found.push(format!("{key} was created, and answered {value}"));
                     continue;
                 };

@@ -27,7 +27,7 @@ struct Joined<'a> {
 struct Story<'a> {
     joined: BTreeMap<Ticket<'a>, Joined<'a>>,
     /// When a participant asked to join under a name, whatever the outcome.
-    asked: BTreeMap<(&'a str, &'a str), Vec<u64>>,
+    join_calls: BTreeMap<(&'a str, &'a str), Vec<u64>>,
     left: BTreeMap<Ticket<'a>, u64>,
     signs: Signs<Ticket<'a>>,
     rounds: BTreeMap<Ticket<'a>, BTreeSet<i64>>,
@@ -65,7 +65,7 @@ impl<'a> Story<'a> {
             ("join", Some((Value::Bool(_), _))) => {}
             ("join", answer) => {
                 let who = text(Some(&operation.input));
-                self.asked.entry((key, who)).or_default().push(called_at);
+                self.join_calls.entry((key, who)).or_default().push(called_at);
                 if let Some((Value::Text(ticket), answered_at)) = answer {
                     let ticket = (key, &**ticket);
                     self.joined.insert(ticket, Joined { who, called_at, answered_at });
@@ -76,24 +76,24 @@ impl<'a> Story<'a> {
                 let first = self.left.entry(ticket).or_insert(called_at);
                 *first = (*first).min(called_at);
             }
-            ("round", Some((told, at))) => {
-                let told = list(told);
-                match (told.first(), text(told.first())) {
+            ("round", Some((answer, at))) => {
+                let answer = list(answer);
+                match (answer.first(), text(answer.first())) {
                     (Some(Value::Int(round)), _) => {
                         self.rounds.entry(ticket).or_default().insert(*round);
-                        for member in told.iter().skip(2) {
+                        for member in answer.iter().skip(2) {
                             let rounds = self.members.entry((key, text(Some(member)))).or_default();
                             let first = rounds.entry(*round).or_insert(at);
                             *first = (*first).min(at);
                         }
                         self.signs.add(ticket, called_at, at);
                     }
-                    (_, "gone") => self.gone.push((ticket, text(told.get(1)), called_at, at)),
+                    (_, "gone") => self.gone.push((ticket, text(answer.get(1)), called_at, at)),
                     (_, "pending") => self.signs.add(ticket, called_at, at),
                     _ => {}
                 }
             }
-            ("alive", Some((told, at))) => match text(list(told).get(2)) {
+            ("alive", Some((answer, at))) => match text(list(answer).get(2)) {
                 "" if who != "?" => {
                     self.good.push((ticket, called_at));
                     self.signs.add(ticket, called_at, at);
@@ -107,10 +107,10 @@ impl<'a> Story<'a> {
 
     fn one_round_each(&self) -> Vec<String> {
         let several = self.rounds.iter().filter(|(_, rounds)| rounds.len() > 1);
-        let told = several.map(|((key, ticket), rounds)| {
+        let found = several.map(|((key, ticket), rounds)| {
             format!("ticket {ticket} of {key} is of the rounds {rounds:?}")
         });
-        told.collect()
+        found.collect()
     }
 
     /// Checks that every void ticket has a reason: its owner left, was replaced under its name, or was silent.
@@ -122,8 +122,8 @@ impl<'a> Story<'a> {
             };
             let (key, number) = ticket;
             let left = self.left.get(&ticket).is_some_and(|left| *left < at);
-            let joins = self.asked.get(&(key, *who)).into_iter().flatten();
-            let again = joins.into_iter().any(|asked| asked > called_at && *asked < at);
+            let joins = self.join_calls.get(&(key, *who)).into_iter().flatten();
+            let again = joins.into_iter().any(|joined_at| joined_at > called_at && *joined_at < at);
             let unreasonable = match why {
                 "left" => !left,
                 "replaced" => !again,
@@ -173,11 +173,11 @@ impl<'a> Story<'a> {
         let mut found = Vec::new();
         for ((key, who), rounds) in &self.members {
             for (nth, at) in rounds.values().enumerate() {
-                let asked = self.asked.get(&(*key, *who)).into_iter().flatten();
-                let asked = asked.filter(|asked| *asked < at).count();
-                if asked <= nth {
+                let joins = self.join_calls.get(&(*key, *who)).into_iter().flatten();
+                let joins = joins.filter(|joined_at| *joined_at < at).count();
+                if joins <= nth {
                     let n = nth + 1;
-                    found.push(format!("{who} is in {n} rounds of {key}, and asked {asked} times"));
+                    found.push(format!("{who} is in {n} rounds of {key}, and asked {joins} times"));
                     break;
                 }
             }

@@ -41,7 +41,7 @@ enum Manner {
 }
 
 impl Manner {
-    fn asked(self, barrier: &str) -> (v1::BarrierSet, v1::BarrierPolicy) {
+    fn set_and_policy(self, barrier: &str) -> (v1::BarrierSet, v1::BarrierPolicy) {
         let names = || CLIENTS.iter().map(|name| format!("{barrier}-{name}")).collect();
         let named = || v1::BarrierSet { members: names(), count: 0 };
         match self {
@@ -106,11 +106,11 @@ fn named(barrier: &str) -> Option<v1::BarrierName> {
 async fn described(trainer: &Trainer, barrier: &str) -> Option<Vec<v1::BarrierInfo>> {
     let request = v1::BarrierDescribeRequest { barrier: named(barrier) };
     let options = CallOptions::read().timeout(LIMIT * 2);
-    let asked = trainer.client.with_leader_opts("describe", options, |channel| {
+    let request = trainer.client.with_leader_opts("describe", options, |channel| {
         let request = request.clone();
         async move { services::barrier(channel).describe(request).await }
     });
-    Some(asked.await.ok()?.generations)
+    Some(request.await.ok()?.generations)
 }
 
 struct Walker {
@@ -167,8 +167,8 @@ impl Walker {
             };
             async move { services::rendezvous(channel).participate(request).await }
         };
-        let told = |answer: &v1::JoinResponse| answer.ticket.to_string();
-        match self.trainer.change(request, "participate", send, told).await {
+        let summary = |answer: &v1::JoinResponse| answer.ticket.to_string();
+        match self.trainer.change(request, "participate", send, summary).await {
             SendResult::Answered(answer, by) => {
                 self.ticket = answer.ticket;
                 recorder.ok(&op, json!(answer.ticket.to_string()), by);
@@ -195,7 +195,7 @@ impl Walker {
         let key = format!("{}/{generation}", self.barrier);
         let id = Some(repeat::named(request.id()));
         let op = recorder.invoke("arrive", key, json!(self.trainer.name), id);
-        let (set, policy) = self.manner.asked(self.barrier);
+        let (set, policy) = self.manner.set_and_policy(self.barrier);
         let (barrier, ticket) = (self.barrier, self.ticket);
         let send = |channel, id| {
             let request = v1::ArriveRequest {
@@ -210,8 +210,8 @@ impl Walker {
             };
             async move { services::barrier(channel).arrive(request).await }
         };
-        let told = |answer: &v1::ArriveResponse| answer.ticket.to_string();
-        match self.trainer.change(request, "arrive", send, told).await {
+        let summary = |answer: &v1::ArriveResponse| answer.ticket.to_string();
+        match self.trainer.change(request, "arrive", send, summary).await {
             SendResult::Answered(_, by) => {
                 recorder.ok(&op, Value::Null, by);
                 true
@@ -243,12 +243,12 @@ impl Walker {
                 wait_ms: WAIT_MS,
             };
             let options = CallOptions::read().timeout(LIMIT * 2);
-            let asked = self.trainer.client.with_leader_opts("wait", options, |channel| {
+            let answer = self.trainer.client.with_leader_opts("wait", options, |channel| {
                 let request = request.clone();
                 async move { services::barrier(channel).wait(request).await.map(Positioned::of) }
             });
             let list = |names: Vec<String>| Value::from(names);
-            let (asked, by) = match asked.await.map(Positioned::into_parts) {
+            let (answer, by) = match answer.await.map(Positioned::into_parts) {
                 Ok((answer, by)) => (answer, by),
                 Err(error) => {
                     // Others may be so far ahead that the cluster has forgotten it.
@@ -256,18 +256,18 @@ impl Walker {
                     return false;
                 }
             };
-            match asked.outcome {
+            match answer.outcome {
                 Some(Outcome::Open(open)) => {
-                    let told = json!(["open", list(open.members), list(open.without)]);
-                    recorder.ok(&op, told, by);
+                    let outcome = json!(["open", list(open.members), list(open.without)]);
+                    recorder.ok(&op, outcome, by);
                     return true;
                 }
                 Some(Outcome::Failed(failed)) => {
-                    let heard = failed.heard_wall_ms.to_string();
+                    let heard_ms = failed.heard_wall_ms.to_string();
                     let missing = list(failed.missing);
                     let (why, who, host) = (failed.why, failed.participant, failed.host);
-                    let told = json!(["failed", why, who, host, missing, heard]);
-                    recorder.ok(&op, told, by);
+                    let outcome = json!(["failed", why, who, host, missing, heard_ms]);
+                    recorder.ok(&op, outcome, by);
                     return true;
                 }
                 _ => recorder.ok(&op, json!("pending"), by),

@@ -212,8 +212,8 @@ impl Running {
                 // A client that was making a run at the end may have declared it, or its second piece, since.
                 let making = self.shared.is_making();
                 left = self.shared.all_runs();
-                let known = std::mem::replace(&mut seen, left.len());
-                if !making && known == seen {
+                let before = std::mem::replace(&mut seen, left.len());
+                if !making && before == seen {
                     return;
                 }
             }

@@ -53,12 +53,12 @@ fn act(trainer: &mut Trainer) -> (OpKind, Value) {
     };
     match trainer.rng.random_range(0..10) {
         0..3 => {
-            let (mut pairs, mut told) = (Vec::new(), vec![json!("set")]);
+            let (mut pairs, mut input) = (Vec::new(), vec![json!("set")]);
             for key in KEYS.into_iter().filter(|_| trainer.rng.random_bool(0.6)).chain(["z"]) {
                 pairs.push(pair(key, &value));
-                told.extend([json!(key), json!(value)]);
+                input.extend([json!(key), json!(value)]);
             }
-            (OpKind::Set(v1::StoreSet { pairs }), Value::Array(told))
+            (OpKind::Set(v1::StoreSet { pairs }), Value::Array(input))
         }
         3 => (OpKind::Append(pair(key, &value)), json!(["append", key, value])),
         4 => (OpKind::Delete(key.into()), json!(["delete", key])),
@@ -71,13 +71,13 @@ async fn apply(trainer: &mut Trainer) {
     let Some(request) = trainer.request().await else { return };
     let number = number(trainer);
     let count = if trainer.rng.random_bool(0.5) { 1 } else { trainer.rng.random_range(2..4) };
-    let (asked, told): (Vec<_>, Vec<_>) = (0..count).map(|_| act(trainer)).unzip();
-    let ops: Vec<_> = asked.into_iter().map(|kind| v1::StoreOp { kind: Some(kind) }).collect();
+    let (operations, inputs): (Vec<_>, Vec<_>) = (0..count).map(|_| act(trainer)).unzip();
+    let ops: Vec<_> = operations.into_iter().map(|kind| v1::StoreOp { kind: Some(kind) }).collect();
     let recorder = trainer.shared.recorder.clone();
     let op = recorder.invoke(
         "apply",
         key(number),
-        Value::Array(told),
+        Value::Array(inputs),
         Some(repeat::named(request.id())),
     );
     let send = |channel, id| {
@@ -85,12 +85,12 @@ async fn apply(trainer: &mut Trainer) {
         let request = v1::StoreApplyRequest { request: Some(id), store, ops };
         async move { services::store(channel).apply(request).await }
     };
-    let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
-    match trainer.change(request, "apply", send, told).await {
+    let summary = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
+    match trainer.change(request, "apply", send, summary).await {
         SendResult::Answered(answer, by) => {
-            let mut told = Vec::new();
+            let mut values = Vec::new();
             for answer in answer.answers {
-                told.push(match answer.kind {
+                values.push(match answer.kind {
                     Some(AnswerKind::Number(number)) => json!(number),
                     Some(AnswerKind::Value(value)) => json!(text(&value)),
                     Some(AnswerKind::Refused(why)) => {
@@ -101,7 +101,7 @@ async fn apply(trainer: &mut Trainer) {
                     Some(AnswerKind::Done(_) | AnswerKind::Nothing(_)) | None => Value::Null,
                 });
             }
-            recorder.ok(&op, Value::Array(told), by);
+            recorder.ok(&op, Value::Array(values), by);
         }
         SendResult::Refused(_, why) => recorder.fail(&op, why),
         SendResult::Lost(why) => recorder.info(&op, why),
@@ -112,10 +112,10 @@ async fn apply(trainer: &mut Trainer) {
 async fn look(trainer: &mut Trainer) {
     let number = number(trainer);
     let keys: Vec<&str> = KEYS.into_iter().filter(|_| trainer.rng.random()).chain(["z"]).collect();
-    let mut asked = vec![QUEUE];
-    asked.extend(&keys);
+    let mut names = vec![QUEUE];
+    names.extend(&keys);
     let recorder = trainer.shared.recorder.clone();
-    let op = recorder.invoke("look", key(number), json!(asked), None);
+    let op = recorder.invoke("look", key(number), json!(names), None);
     let request = v1::StoreReadRequest {
         store: name(number),
         keys: keys.into_iter().map(Into::into).collect(),

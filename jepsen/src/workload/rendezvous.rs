@@ -63,11 +63,12 @@ impl Running {
             let request =
                 v1::RendezvousDescribeRequest { job: Some(job(JOB)), ..Default::default() };
             let options = CallOptions::read().timeout(LIMIT * 2);
-            let asked = self.last.trainer.client.with_leader_opts("describe", options, |channel| {
-                let request = request.clone();
-                async move { services::rendezvous(channel).describe(request).await }
-            });
-            read = asked.await.is_ok();
+            let request =
+                self.last.trainer.client.with_leader_opts("describe", options, |channel| {
+                    let request = request.clone();
+                    async move { services::rendezvous(channel).describe(request).await }
+                });
+            read = request.await.is_ok();
         }
         let answered = u64::from(read);
         self.tasks.shared.recorder.event(EventKind::FinalReads { wanted: 1, answered });
@@ -141,8 +142,8 @@ impl Member {
             };
             async move { services::rendezvous(channel).join(request).await }
         };
-        let told = |answer: &v1::JoinResponse| answer.ticket.to_string();
-        match self.trainer.change(request, "join", send, told).await {
+        let summary = |answer: &v1::JoinResponse| answer.ticket.to_string();
+        match self.trainer.change(request, "join", send, summary).await {
             SendResult::Answered(answer, by) => {
                 recorder.ok(&op, json!(answer.ticket.to_string()), by);
                 Joined::Ticket(answer.ticket)
@@ -176,23 +177,23 @@ impl Member {
                 without_members: false,
             };
             let options = CallOptions::read().timeout(LIMIT * 2);
-            let asked = self.trainer.client.with_leader_opts("wait", options, |channel| {
+            let answer = self.trainer.client.with_leader_opts("wait", options, |channel| {
                 let request = request.clone();
                 async move { services::rendezvous(channel).wait(request).await.map(Positioned::of) }
             });
-            let (asked, by) = match asked.await.map(Positioned::into_parts) {
+            let (answer, by) = match answer.await.map(Positioned::into_parts) {
                 Ok((answer, by)) => (answer, by),
                 Err(error) => {
                     recorder.fail(&op, error.to_string());
                     continue;
                 }
             };
-            match asked.outcome {
+            match answer.outcome {
                 Some(Outcome::Completed(round)) => {
                     let size = round.members.len();
-                    let mut told = vec![json!(round.round), json!(round.rank)];
-                    told.extend(round.members.into_iter().map(|m| json!(m.name)));
-                    recorder.ok(&op, Value::Array(told), by);
+                    let mut outcome = vec![json!(round.round), json!(round.rank)];
+                    outcome.extend(round.members.into_iter().map(|m| json!(m.name)));
+                    recorder.ok(&op, Value::Array(outcome), by);
                     return Some(Met { round: round.round, ticket, rank: round.rank, size });
                 }
                 Some(Outcome::Pending(_)) | None => {
@@ -255,8 +256,8 @@ impl Member {
             let request = v1::StoreApplyRequest { request: Some(id), store, ops: ops.clone() };
             async move { services::store(channel).apply(request).await }
         };
-        let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
-        match self.trainer.change(request, "introduce", send, told).await {
+        let summary = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
+        match self.trainer.change(request, "introduce", send, summary).await {
             SendResult::Answered(_, by) => recorder.ok(&op, Value::Null, by),
             SendResult::Refused(_, why) => recorder.fail(&op, why),
             SendResult::Lost(why) => recorder.info(&op, why),

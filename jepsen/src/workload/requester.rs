@@ -39,7 +39,7 @@ enum Request {
 struct Answered {
     pending: PendingRequest,
     request: Request,
-    told: String,
+    first_answer: String,
 }
 
 pub(super) struct Requester {
@@ -154,13 +154,13 @@ impl Requester {
         }
         let recorder = self.shared.recorder.clone();
         match self.until_answered(id, &request).await {
-            Ok((told, by)) => {
+            Ok((first_answer, by)) => {
                 let value = match &request {
-                    Request::Create(_) => Value::Bool(told.ends_with("created")),
+                    Request::Create(_) => Value::Bool(first_answer.ends_with("created")),
                     _ => Value::Null,
                 };
                 recorder.ok(&op, value, By { repeated: copied || by.repeated, ..by });
-                self.answered.push_back(Answered { pending, request, told });
+                self.answered.push_back(Answered { pending, request, first_answer });
                 while self.answered.len() > KEPT_MAX {
                     self.again().await;
                 }
@@ -210,11 +210,11 @@ impl Requester {
         let Some(old) = self.answered.remove(which) else { return };
         let id = old.pending.id();
         let second = match self.ask_anybody(id, &old.request).await {
-            Some(Ok(told)) => Ok(told),
-            _ => self.until_answered(id, &old.request).await.map(|(told, _)| told),
+            Some(Ok(answer)) => Ok(answer),
+            _ => self.until_answered(id, &old.request).await.map(|(answer, _)| answer),
         };
         let second = match second {
-            Ok(told) => told,
+            Ok(answer) => answer,
             // The cluster may forget an answer, but must not execute the request again.
             Err(NoAnswer::Forgotten | NoAnswer::Stopping) => return,
             Err(NoAnswer::Refused(error)) => error.to_string(),
@@ -222,8 +222,8 @@ impl Requester {
         self.shared.recorder.event(EventKind::Repeated {
             what: format!("{:?}", old.request),
             request_id: repeat::named(id),
-            same: second == old.told,
-            detail: format!("{}, then {second}", old.told),
+            same: second == old.first_answer,
+            detail: format!("{}, then {second}", old.first_answer),
         });
         if self.rng.random_ratio(1, 3) {
             self.answered.push_back(old);
@@ -245,9 +245,9 @@ impl Requester {
             });
             match sent.await {
                 Ok(positioned) => {
-                    let (RequestAnswer(told, _), by) = positioned.into_parts();
+                    let (RequestAnswer(answer, _), by) = positioned.into_parts();
                     let repeated = copies.load(Ordering::Relaxed) > 1;
-                    return Ok((told, By { repeated, ..by }));
+                    return Ok((answer, By { repeated, ..by }));
                 }
                 Err(ClientError::Rpc(error)) if !error.code.retryable() => {
                     return Err(match error.code {
@@ -265,12 +265,12 @@ impl Requester {
 
     /// Sends a request in the name of an epoch that is over. It must be refused and have no effect.
     async fn lie(&mut self, session: &Session) {
-        let (known, cluster) = (self.client.coord_epoch(), self.client.cluster_id());
-        let Some(leader) = self.client.leader().filter(|_| known > 1) else { return };
+        let (epoch, cluster) = (self.client.coord_epoch(), self.client.cluster_id());
+        let Some(leader) = self.client.leader().filter(|_| epoch > 1) else { return };
         let Some((_, channel)) = self.raw.iter().find(|(name, _)| *name == leader.name) else {
             return;
         };
-        let (stamp, claimed) = (Stamp::default(), known - 1);
+        let (stamp, claimed) = (Stamp::default(), epoch - 1);
         stamp.update(&cluster, claimed);
         let channel = InterceptedService::new(channel.clone(), stamp);
         self.sent += 1;
@@ -283,8 +283,8 @@ impl Requester {
             folder: String::new(),
         };
         let mut runs = services::runs(channel);
-        let asked = runs.create_run(request);
-        let answered = match tokio::time::timeout(LIMIT, asked).await {
+        let request = runs.create_run(request);
+        let answered = match tokio::time::timeout(LIMIT, request).await {
             Ok(Ok(answer)) => Ok(answer.into_inner().header.map_or(0, |h| h.coord_epoch)),
             Ok(Err(status)) => Err(RpcError::from_status(&status).code),
             Err(_) => return,

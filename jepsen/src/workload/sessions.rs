@@ -40,12 +40,12 @@ impl Visitor {
     pub(super) async fn run(mut self) -> Result<()> {
         while !self.shared.stopping() {
             if let Some(session) = self.come().await {
-                let known = self.client.coord_epoch();
-                if known > 1 {
-                    self.speak(session, known - 1, false).await;
+                let epoch = self.client.coord_epoch();
+                if epoch > 1 {
+                    self.speak(session, epoch - 1, false).await;
                 }
                 if let Some(old) = self.an_ended_one() {
-                    self.speak(old, known, true).await;
+                    self.speak(old, epoch, true).await;
                 }
                 self.leave(session).await;
             }
@@ -126,10 +126,10 @@ impl Visitor {
             }
             Err(tonic::Status::cancelled("the stream ended"))
         };
-        let said = tokio::time::timeout(LIMIT, conversation).await;
+        let outcome = tokio::time::timeout(LIMIT, conversation).await;
         drop(out);
         let (observer, what) = (self.name.to_owned(), "heartbeat".to_owned());
-        match said {
+        match outcome {
             Ok(Ok(_)) if has_ended => {
                 let how = "a heartbeat was answered".to_owned();
                 self.event(EventKind::Revived { observer, session, how });

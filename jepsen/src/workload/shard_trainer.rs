@@ -151,8 +151,8 @@ impl ShardTrainer {
                 };
                 async move { services::checkpoints(channel).recover(request).await }
             };
-            let told = |answer: &v1::RecoverResponse| answer.ticket.to_string();
-            let sent = self.trainer.change(request, "recover", send, told).await;
+            let summary = |answer: &v1::RecoverResponse| answer.ticket.to_string();
+            let sent = self.trainer.change(request, "recover", send, summary).await;
             (op, sent.map(|answer| (answer.ticket, answer.lineage, answer.checkpoint)))
         } else {
             let op = recorder.invoke("join", key, json!([self.name]), id);
@@ -165,8 +165,8 @@ impl ShardTrainer {
                 };
                 async move { services::shards(channel).join_job(request).await }
             };
-            let told = |answer: &v1::JoinJobResponse| answer.ticket.to_string();
-            let sent = self.trainer.change(request, "join", send, told).await;
+            let summary = |answer: &v1::JoinJobResponse| answer.ticket.to_string();
+            let sent = self.trainer.change(request, "join", send, summary).await;
             (op, sent.map(|answer| (answer.ticket, answer.lineage, None)))
         };
         self.entered(round, &op, sent)

@@ -164,9 +164,9 @@ async fn begin(mut trainer: ShardTrainer) -> Result<()> {
             };
             async move { services::datasets(channel).create_dataset(request).await }
         };
-        let told = |answer: &v1::CreateDatasetResponse| format!("{:?}", answer.dataset);
+        let summary = |answer: &v1::CreateDatasetResponse| format!("{:?}", answer.dataset);
         if let SendResult::Answered(..) =
-            trainer.trainer.change(request, "create a dataset", send, told).await
+            trainer.trainer.change(request, "create a dataset", send, summary).await
         {
             break;
         }

@@ -144,8 +144,8 @@ impl User {
     async fn set(&mut self, key: &'static str) {
         let value = self.unique();
         let pair = v1::StorePair { key: key.into(), value: value.clone().into() };
-        let asked = OpKind::Set(v1::StoreSet { pairs: vec![pair] });
-        self.apply("set", key.to_owned(), json!(value), asked).await;
+        let operation = OpKind::Set(v1::StoreSet { pairs: vec![pair] });
+        self.apply("set", key.to_owned(), json!(value), operation).await;
     }
 
     async fn swap(&mut self, key: &'static str) {
@@ -154,12 +154,12 @@ impl User {
             true => None,
             false => self.seen.get(key).cloned(),
         };
-        let asked = OpKind::CompareSet(v1::StoreCompareSet {
+        let operation = OpKind::CompareSet(v1::StoreCompareSet {
             key: key.into(),
             expected: expected.clone().unwrap_or_default().into(),
             desired: desired.clone().into(),
         });
-        self.apply("swap", key.to_owned(), json!([expected, desired]), asked).await;
+        self.apply("swap", key.to_owned(), json!([expected, desired]), operation).await;
     }
 
     async fn append(&mut self, key: &'static str) {
@@ -175,8 +175,8 @@ impl User {
     async fn add(&mut self) {
         let key = KEYS[self.trainer.rng.random_range(PLAIN..KEYS.len())];
         let delta = self.trainer.rng.random_range(1..9i64);
-        let asked = OpKind::Add(v1::StoreAdd { key: key.into(), delta });
-        self.apply("add", key.to_owned(), json!(delta), asked).await;
+        let operation = OpKind::Add(v1::StoreAdd { key: key.into(), delta });
+        self.apply("add", key.to_owned(), json!(delta), operation).await;
     }
 
     /// Sets the gate that clients wait for, and moves on to the next one.
@@ -185,22 +185,22 @@ impl User {
         let key = format!("gate-{number}");
         self.trainer.pause(0..200).await;
         let pair = v1::StorePair { key: key.clone().into(), value: "open".into() };
-        let asked = OpKind::Set(v1::StoreSet { pairs: vec![pair] });
-        self.apply("set", key, json!("open"), asked).await;
+        let operation = OpKind::Set(v1::StoreSet { pairs: vec![pair] });
+        self.apply("set", key, json!("open"), operation).await;
     }
 
-    async fn apply(&mut self, f: &'static str, key: String, value: Value, asked: OpKind) {
+    async fn apply(&mut self, f: &'static str, key: String, value: Value, operation: OpKind) {
         let Some(request) = self.trainer.request().await else { return };
         let recorder = self.trainer.shared.recorder.clone();
         let op = recorder.invoke(f, key, value, Some(repeat::named(request.id())));
-        let ops = vec![v1::StoreOp { kind: Some(asked) }];
+        let ops = vec![v1::StoreOp { kind: Some(operation) }];
         let send = |channel, id| {
             let request =
                 v1::StoreApplyRequest { request: Some(id), store: store(), ops: ops.clone() };
             async move { services::store(channel).apply(request).await }
         };
-        let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
-        match self.trainer.change(request, f, send, told).await {
+        let summary = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
+        match self.trainer.change(request, f, send, summary).await {
             SendResult::Answered(answer, by) => {
                 let answer = answer.answers.into_iter().next().and_then(|answer| answer.kind);
                 let value = match answer {

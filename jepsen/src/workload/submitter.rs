@@ -129,9 +129,9 @@ impl Submitter {
             async move { services::runs(channel).create_run(request).await }
         };
         // A leader that gets the request twice draws a folder twice, and keeps the first.
-        let told =
+        let summary =
             |answer: &v1::CreateRunResponse| json!([answer.run, answer.created, answer.folder]);
-        let made = self.ask(name, "create", Value::Null, send, told).await?;
+        let made = self.ask(name, "create", Value::Null, send, summary).await?;
         Some((made.run, made.folder))
     }
 
@@ -146,8 +146,8 @@ impl Submitter {
             };
             async move { services::runs(channel).add_segments(request).await }
         };
-        let told = |answer: &v1::AddSegmentsResponse| json!([answer.segments, answer.rows]);
-        self.ask(name, "declare", given, send, told).await.map(drop)
+        let summary = |answer: &v1::AddSegmentsResponse| json!([answer.segments, answer.rows]);
+        self.ask(name, "declare", given, send, summary).await.map(drop)
     }
 
     async fn close(&mut self, name: &str, run: u32, rows: u32, digest: Vec<u8>) -> Option<()> {
@@ -160,8 +160,8 @@ impl Submitter {
             };
             async move { services::runs(channel).close_input(request).await }
         };
-        let told = |_: &v1::CloseInputResponse| Value::Null;
-        self.ask(name, "close", json!(rows), send, told).await.map(drop)
+        let summary = |_: &v1::CloseInputResponse| Value::Null;
+        self.ask(name, "close", json!(rows), send, summary).await.map(drop)
     }
 
     /// Sends one request about a run until it is answered.
@@ -171,7 +171,7 @@ impl Submitter {
         f: &'static str,
         given: Value,
         send: F,
-        told: impl Fn(&T) -> Value,
+        summary: impl Fn(&T) -> Value,
     ) -> Option<T>
     where
         T: HasHeader,
@@ -182,9 +182,9 @@ impl Submitter {
         let recorder = self.shared.recorder.clone();
         let id = Some(repeat::named(request.id()));
         let op = recorder.invoke(f, format!("{RUN_PREFIX}{run}"), given, id);
-        match self.trainer.change(request, f, send, |answer| told(answer).to_string()).await {
+        match self.trainer.change(request, f, send, |answer| summary(answer).to_string()).await {
             SendResult::Answered(answer, by) => {
-                recorder.ok(&op, told(&answer), by);
+                recorder.ok(&op, summary(&answer), by);
                 Some(answer)
             }
             SendResult::Refused(code, why) => {
@@ -287,8 +287,8 @@ impl Submitter {
                     answered_ns: Some(self.shared.recorder.now_ns()),
                     ..By::default()
                 };
-                let told = (0..message.rows as usize).map(|row| outcome(&message, row));
-                rows.extend(told.map(|row| (row, by.clone())));
+                let outcomes = (0..message.rows as usize).map(|row| outcome(&message, row));
+                rows.extend(outcomes.map(|row| (row, by.clone())));
             }
         };
         let late = |_| StreamEnd::Broken(None, "no answer in time".to_owned());
@@ -324,9 +324,9 @@ impl Submitter {
 
 /// How a run deviates from a leader's report: its number of rows, or the code of a refusal. `run` is what was known
 /// before the leader was asked.
-fn missing(run: &Run, said: Result<usize, Option<ErrorCode>>) -> Option<String> {
+fn missing(run: &Run, found: Result<usize, Option<ErrorCode>>) -> Option<String> {
     let declared = run.rows as usize;
-    match said {
+    match found {
         Err(Some(ErrorCode::RunNotFound)) => Some("it is not there any more".to_owned()),
         Ok(rows) if rows > declared || (run.whole && rows < declared) => {
             Some(format!("{declared} rows were declared, and it has {rows}"))

@@ -157,7 +157,7 @@ impl Trainer {
         pending: PendingRequest,
         what: &'static str,
         send: F,
-        told: impl Fn(&T) -> String,
+        summary: impl Fn(&T) -> String,
     ) -> SendResult<T>
     where
         T: HasHeader,
@@ -196,8 +196,8 @@ impl Trainer {
         };
         if self.rng.random_ratio(1, 5) {
             let again = self.client.with_leader_opts(what, options, &send).await;
-            let second = again.map(|second| told(&second.answer));
-            if let Some(judged) = repeat::judged(what, id, &told(&first), second) {
+            let second = again.map(|second| summary(&second.answer));
+            if let Some(judged) = repeat::judged(what, id, &summary(&first), second) {
                 self.shared.recorder.event(judged);
             }
         }

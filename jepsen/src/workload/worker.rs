@@ -79,7 +79,7 @@ pub(super) struct Worker {
     /// Slow at its work, so that others must help.
     sluggish: bool,
     /// The leader's pending steal request.
-    asked: Option<v1::Yield>,
+    yield_request: Option<v1::Yield>,
     /// Rows that it yielded, and may finish anyway.
     ghosts: Vec<Lease>,
 }
@@ -114,7 +114,7 @@ impl Worker {
             sent: None,
             parts: 0,
             sluggish: number < 2,
-            asked: None,
+            yield_request: None,
             ghosts: Vec::new(),
         }
     }
@@ -231,12 +231,12 @@ impl Worker {
     ) -> StreamEnd {
         let mut beat = tokio::time::interval(HEARTBEAT);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut heard = Instant::now();
+        let mut heard_at = Instant::now();
         while !self.shared.stopping() {
             tokio::select! {
                 biased;
                 message = inbound.message() => {
-                    heard = Instant::now();
+                    heard_at = Instant::now();
                     let message = match message {
                         Ok(Some(message)) => message,
                         Ok(None) => return StreamEnd::Left,
@@ -247,7 +247,7 @@ impl Worker {
                     }
                     if self.sent.is_none() {
                         // The leader drops a steal request after a while, so it is answered before all work.
-                        if self.asked.is_none() {
+                        if self.yield_request.is_none() {
                             self.work().await;
                         }
                         let exchange = self.next();
@@ -257,7 +257,7 @@ impl Worker {
                     }
                 }
                 _ = beat.tick() => {
-                    if heard.elapsed() > HEARTBEAT * 5 {
+                    if heard_at.elapsed() > HEARTBEAT * 5 {
                         let other = self.client.other_leader(leader);
                         let limit = Duration::from_millis(200);
                         if tokio::time::timeout(limit, other).await.is_ok() {
@@ -335,8 +335,8 @@ impl Worker {
                 self.shared.recorder.event(EventKind::Beat { session, epoch, sent_ns });
             }
         }
-        if let Some(Down::Yield(asked)) = message.kind {
-            self.asked = Some(asked);
+        if let Some(Down::Yield(request)) = message.kind {
+            self.yield_request = Some(request);
         } else if let Some(Down::Exchange(answer)) = message.kind {
             let (member, epoch) = (Some(leader.name.clone()), Some(header.coord_epoch));
             self.answered(answer, By { member, epoch, ..By::default() });

@@ -37,7 +37,7 @@ enum Blow {
 
 impl Blow {
     /// The faults of these families, each as often as its weight.
-    fn asked(families: &[Family]) -> Vec<Self> {
+    fn selected(families: &[Family]) -> Vec<Self> {
         let each = [
             (Family::Kill, Self::Kill, 3),
             (Family::Pause, Self::Pause, 1),
@@ -45,8 +45,8 @@ impl Blow {
             (Family::Clock, Self::Clock, 1),
             (Family::Disk, Self::Disk, 1),
         ];
-        let asked = each.into_iter().filter(|(family, ..)| families.contains(family));
-        asked.flat_map(|(_, blow, times)| vec![blow; times]).collect()
+        let selected = each.into_iter().filter(|(family, ..)| families.contains(family));
+        selected.flat_map(|(_, blow, times)| vec![blow; times]).collect()
     }
 
     fn name(self) -> &'static str {
@@ -90,7 +90,7 @@ pub(super) struct Workers {
     preload: Arc<Preload>,
     rng: StdRng,
     recorder: Arc<Recorder>,
-    asked: Vec<Blow>,
+    selected: Vec<Blow>,
     /// The next faults.
     next: Vec<Blow>,
     next_id: u64,
@@ -126,7 +126,7 @@ impl Workers {
             preload: fleet.preload.clone(),
             rng: StdRng::seed_from_u64(seed),
             recorder: recorder.clone(),
-            asked: Blow::asked(nemesis),
+            selected: Blow::selected(nemesis),
             next: Vec::new(),
             next_id: FIRST_ID,
         })
@@ -137,7 +137,7 @@ impl Workers {
         let rest = Duration::from_millis(self.rng.random_range(1000..4000));
         tokio::time::sleep(rest).await;
         if self.next.is_empty() {
-            self.next = self.asked.clone();
+            self.next = self.selected.clone();
             self.next.shuffle(&mut self.rng);
         }
         // Record and restart a worker that exited by itself before injecting a fault.

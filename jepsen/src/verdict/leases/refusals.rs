@@ -28,21 +28,21 @@ fn session(operation: &Operation) -> Option<u64> {
 
 /// Every result of a rightful holder that was refused.
 pub(super) fn broken(
-    heard: &SignsOfLife,
+    signs: &SignsOfLife,
     grants: &BTreeMap<&str, Vec<Grant<'_>>>,
     operations: &[Operation],
 ) -> Vec<String> {
-    let mut said: BTreeMap<(&str, u64), Vec<&Operation>> = BTreeMap::new();
+    let mut results: BTreeMap<(&str, u64), Vec<&Operation>> = BTreeMap::new();
     for operation in operations {
         if let ("complete" | "fail" | "nack" | "yield", Some(key), Some(attempt)) =
             (&*operation.f, operation.key.as_deref(), attempt(operation))
         {
-            said.entry((key, attempt)).or_default().push(operation);
+            results.entry((key, attempt)).or_default().push(operation);
         }
     }
     let mut found = Vec::new();
     for grant in grants.values().flatten() {
-        let Some([only]) = said.get(&(grant.key, grant.attempt)).map(Vec::as_slice) else {
+        let Some([only]) = results.get(&(grant.key, grant.attempt)).map(Vec::as_slice) else {
             continue;
         };
         let Outcome::Answered { value: Value::Bool(false), at, line, position: Some(position) } =
@@ -54,7 +54,7 @@ pub(super) fn broken(
             && session(only) == Some(grant.session)
             && position.epoch == Some(grant.epoch)
             && !position.repeated;
-        if rightful && heard.throughout(grant, *at) {
+        if rightful && signs.throughout(grant, *at) {
             found.push(format!(
                 "item {}: the result of session {} under attempt {} was not taken, which was heard all the time and \
                  had said nothing else of it (lines {} and {line})",

@@ -112,8 +112,8 @@ impl User {
                 let order = (v1::RunAction::Cancel, "cancel");
                 match self.control(request, batch, order).await {
                     SendResult::Answered(counts, by) => {
-                        let told = counts.as_ref().map_or(Value::Null, counts_value);
-                        recorder.ok(&op, told, by);
+                        let value = counts.as_ref().map_or(Value::Null, counts_value);
+                        recorder.ok(&op, value, by);
                         return true;
                     }
                     SendResult::Refused(_, why) => {

@@ -138,7 +138,7 @@ impl User {
         }
         let given = json!([batch.number, batch.rows]);
         let submit = recorder.invoke("submit", batch.key.clone(), given, None);
-        let mut told = 0;
+        let mut decided = 0;
         loop {
             let mut command = Command::new(&self.program);
             command.env("ROLLOUT_CONTEXT", &self.context).args(["infer", "batch", "--config"]);
@@ -160,8 +160,8 @@ impl User {
                 if life.is_some_and(|life| begun.elapsed() > life) {
                     break None;
                 }
-                self.progress(batch, &mut told).await;
-                if enough.is_some_and(|enough| told >= enough && told < batch.rows) {
+                self.progress(batch, &mut decided).await;
+                if enough.is_some_and(|enough| decided >= enough && decided < batch.rows) {
                     process.kill();
                     recorder.ok(&submit, json!("enough"), By::default());
                     return Ok(StopReason::Enough);

@@ -28,8 +28,8 @@ impl ShardTrainer {
             };
             async move { services::checkpoints(channel).begin_checkpoint(request).await }
         };
-        let told = |answer: &v1::BeginCheckpointResponse| answer.rank.to_string();
-        let checkpoint = match self.trainer.change(request, "begin", send, told).await {
+        let summary = |answer: &v1::BeginCheckpointResponse| answer.rank.to_string();
+        let checkpoint = match self.trainer.change(request, "begin", send, summary).await {
             SendResult::Answered(answer, _) => answer.checkpoint.unwrap_or_default(),
             SendResult::Refused(
                 code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind),
@@ -42,8 +42,8 @@ impl ShardTrainer {
             SendResult::Lost(why) => return Err(self.lost(None, why)),
         };
         let Ok(manifest) = written(&checkpoint, self.name) else { return Ok(()) };
-        let told = place.held.iter().map(|h| json!([h.epoch, h.shard, h.read - h.first]));
-        let told: Vec<Value> = told.collect();
+        let reported = place.held.iter().map(|h| json!([h.epoch, h.shard, h.read - h.first]));
+        let reported: Vec<Value> = reported.collect();
         let progress = place.held.iter().map(|held| v1::ShardProgress {
             dataset: DATASET.into(),
             epoch: held.epoch,
@@ -51,7 +51,8 @@ impl ShardTrainer {
             end_sample: held.read,
         });
         let progress: Vec<_> = progress.collect();
-        let (number, input) = (checkpoint.number, json!([self.name, place.lineage, step, told]));
+        let (number, input) =
+            (checkpoint.number, json!([self.name, place.lineage, step, reported]));
         let request = self.trainer.request().await.ok_or(PlaceLost)?;
         let (key, id) = (format!("checkpoint-{number}"), Some(repeat::named(request.id())));
         let op = recorder.invoke("report", self.key(&key), input, id);
@@ -71,8 +72,8 @@ impl ShardTrainer {
             SendResult::Answered(answer, by) => {
                 let state = answer.checkpoint.unwrap_or_default().state();
                 let complete = state == v1::CheckpointState::Complete;
-                let told = if complete { "complete" } else { "open" };
-                recorder.ok(&op, json!(told), by);
+                let state = if complete { "complete" } else { "open" };
+                recorder.ok(&op, json!(state), by);
                 Ok(())
             }
             SendResult::Refused(

@@ -28,11 +28,11 @@ impl ShardTrainer {
             };
             async move { services::shards(channel).claim_shard(request).await }
         };
-        let told = |answer: &v1::ClaimShardResponse| {
+        let summary = |answer: &v1::ClaimShardResponse| {
             let shard = answer.shard.as_ref().map(|shard| (shard.shard, shard.token));
             format!("{shard:?}, finished: {}", answer.finished)
         };
-        let (answer, by) = match self.trainer.change(request, "claim", send, told).await {
+        let (answer, by) = match self.trainer.change(request, "claim", send, summary).await {
             SendResult::Answered(answer, by) => (answer, by),
             // Too many epochs are open: a checkpoint must come first.
             SendResult::Refused(ErrorCode::LimitExceeded, _) => return Ok(false),
@@ -90,8 +90,8 @@ impl ShardTrainer {
             };
             async move { services::shards(channel).finish_shard(request).await }
         };
-        let told = |answer: &v1::FinishShardResponse| answer.epoch_finished.to_string();
-        match self.trainer.change(request, "finish", send, told).await {
+        let summary = |answer: &v1::FinishShardResponse| answer.epoch_finished.to_string();
+        match self.trainer.change(request, "finish", send, summary).await {
             SendResult::Answered(_, by) => recorder.ok(&op, json!("finished"), by),
             SendResult::Refused(code, why) => {
                 return Err(self.refused(place, Some(&op), code, why));

@@ -79,9 +79,9 @@ impl Worker {
                 let lease = Lease { run: grant.run, attempt: grant.attempt, row, started: false };
                 let (key, id) = (lease.key(), Some(id.clone()));
                 // Another attempt may exist and finish first.
-                let beside = self.shared.run(lease.run).is_some_and(|run| run.duplicates);
-                let f = if beside { "lease" } else { "claim" };
-                if !beside && !repeated {
+                let duplicates = self.shared.run(lease.run).is_some_and(|run| run.duplicates);
+                let f = if duplicates { "lease" } else { "claim" };
+                if !duplicates && !repeated {
                     let (session, attempt) = (self.session, grant.attempt);
                     let (epoch, asked_ns) = (by.epoch.unwrap_or_default(), sent.at_ns);
                     let key = lease.key();

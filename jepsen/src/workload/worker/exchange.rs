@@ -69,13 +69,13 @@ impl Worker {
 
     /// Answers the leader's steal request with the rows that it would start last.
     fn give_up(&mut self, exchange: &mut v1::Exchange) -> Vec<Lease> {
-        let Some(asked) = self.asked.take() else { return Vec::new() };
-        exchange.r#yield = asked.id;
+        let Some(request) = self.yield_request.take() else { return Vec::new() };
+        exchange.r#yield = request.id;
         let mut given_up = Vec::new();
         let mut at = self.held.len();
-        while at > 0 && given_up.len() < asked.rows_max as usize {
+        while at > 0 && given_up.len() < request.rows_max as usize {
             at -= 1;
-            if !self.held[at].started && asked.runs.contains(&self.held[at].run) {
+            if !self.held[at].started && request.runs.contains(&self.held[at].run) {
                 given_up.push(self.held.remove(at));
             }
         }
