@@ -36,8 +36,8 @@ pub fn measured_alone(args: &[&str]) -> Result<Vec<(String, Value)>> {
 fn lines_of(mut command: Command, args: &[&str]) -> Result<Vec<(String, Value)>> {
     command.env_remove("ROLLOUT_CONTEXT");
     let out = output(command, PATIENCE)?;
-    let said = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.success(), "{args:?}: {}: {said}", out.status);
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{args:?}: {}: {stderr}", out.status);
     let lines = json_lines(&String::from_utf8_lossy(&out.stdout)).into_iter();
     Ok(lines
         .map(|l| (l["kind"].as_str().unwrap_or_default().to_owned(), l["data"].clone()))

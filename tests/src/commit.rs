@@ -32,12 +32,12 @@ pub fn check(bin: &Path, expected: &str) -> Result<()> {
         command.arg("--version");
         let ended = process::output(command, LIMIT)?;
         ensure!(ended.status.success(), "{program} --version: {ended:?}");
-        let said = String::from_utf8_lossy(&ended.stdout);
+        let stdout = String::from_utf8_lossy(&ended.stdout);
         ensure!(
-            is_of(&said, expected),
+            is_of(&stdout, expected),
             "{} is of another commit: --version prints {:?}, and the commit under test is {expected}; run `make build`",
             bin.join(program).display(),
-            said.trim_end()
+            stdout.trim_end()
         );
     }
     Ok(())

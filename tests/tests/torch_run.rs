@@ -68,8 +68,8 @@ fn torchrun_finds_the_plug_in_and_its_options_mean_what_they_say() -> Result<()>
     let mut command = python();
     command.arg(script("handler.py"));
     let ran = output(command, SLOW)?;
-    let said = String::from_utf8_lossy(&ran.stderr);
-    ensure!(ran.status.success() && said.contains("test_defaults_are_torchs"), "{said}");
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    ensure!(ran.status.success() && stderr.contains("test_defaults_are_torchs"), "{stderr}");
     Ok(())
 }
 

@@ -57,8 +57,8 @@ impl Workspace {
         let mut asked = command(&cargo, &root);
         asked.args(["metadata", "--no-deps", "--format-version", "1"]);
         let out = asked.output().context("cannot start cargo")?;
-        let said = String::from_utf8_lossy(&out.stderr);
-        ensure!(out.status.success(), "cargo metadata failed: {said}");
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        ensure!(out.status.success(), "cargo metadata failed: {stderr}");
         let metadata: Value =
             serde_json::from_slice(&out.stdout).context("cargo metadata printed no JSON")?;
         let target = PathBuf::from(text(&metadata, "target_directory")?);
@@ -141,8 +141,8 @@ fn commit(root: &Path) -> Option<String> {
 
 fn git(root: &Path, args: &[&str]) -> Option<String> {
     let out = Command::new("git").current_dir(root).args(args).output().ok()?;
-    let said = String::from_utf8(out.stdout).ok()?;
-    out.status.success().then(|| said.trim().to_owned())
+    let stdout = String::from_utf8(out.stdout).ok()?;
+    out.status.success().then(|| stdout.trim().to_owned())
 }
 
 fn package(value: &Value) -> Result<Package> {

@@ -130,9 +130,9 @@ mod tests {
             "leader::fence::tests::in_a_process_of_its_own",
         ]);
         let out = command.env(ARM, arm).output().expect("it starts");
-        let said = String::from_utf8_lossy(&out.stdout).into_owned();
-        let begun = said.split(BEGUN).nth(1).and_then(|rest| rest.split_whitespace().next());
-        let begun: u64 = begun.and_then(|ms| ms.parse().ok()).unwrap_or_else(|| panic!("{said}"));
+        let stdout = String::from_utf8_lossy(&out.stdout).into_owned();
+        let begun = stdout.split(BEGUN).nth(1).and_then(|rest| rest.split_whitespace().next());
+        let begun: u64 = begun.and_then(|ms| ms.parse().ok()).unwrap_or_else(|| panic!("{stdout}"));
         (out.status, Duration::from_millis(wall_ms().saturating_sub(begun)))
     }
 

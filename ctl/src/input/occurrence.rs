@@ -170,8 +170,8 @@ mod tests {
         let distinct = occurrences.next(&id(3)).unwrap_err();
         assert_eq!(distinct, TooMany::Distinct { max: 3 });
         for (error, bound) in [(TooMany::Repeated { max: 1 }, "than 1 "), (distinct, "than 3 ")] {
-            let said = error.to_string();
-            assert!(said.contains(bound) && said.contains("give rows an \"id\""), "{said}");
+            let text = error.to_string();
+            assert!(text.contains(bound) && text.contains("give rows an \"id\""), "{text}");
         }
     }
 }

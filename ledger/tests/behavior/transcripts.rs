@@ -38,12 +38,12 @@ fn every_transcript_matches_its_file() {
     assert!(!stories.is_empty());
     let mut failures = Vec::new();
     for path in stories {
-        let told = std::fs::read_to_string(&path).expect("readable");
-        let (happened, _) = script::play(&told, &path.display().to_string());
-        if rewrite && told != happened {
+        let text = std::fs::read_to_string(&path).expect("readable");
+        let (happened, _) = script::play(&text, &path.display().to_string());
+        if rewrite && text != happened {
             std::fs::write(&path, &happened).expect("writable");
-        } else if told != happened {
-            failures.push(script::difference(&path, &told, &happened));
+        } else if text != happened {
+            failures.push(script::difference(&path, &text, &happened));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));

@@ -69,8 +69,8 @@ fn a_run_ends_at_the_deadline_that_was_set_last() -> Result<()> {
     batch.until(&fleet, "rows are done", |c| c.done > 4);
     let set = |args: &[&str]| fleet.ctl(&[&["run", "set-deadline", "eval"][..], args].concat());
     let past = set(&["--deadline", "1ms"])?;
-    let said = String::from_utf8_lossy(&past.stderr);
-    ensure!(!past.status.success() && said.contains("has passed"), "{past:?}");
+    let stderr = String::from_utf8_lossy(&past.stderr);
+    ensure!(!past.status.success() && stderr.contains("has passed"), "{past:?}");
     let removed = set(&["--none"])?;
     ensure!(removed.status.success(), "{removed:?}");
     let described = fleet.ctl_json(&["run", "describe", "eval"])?;

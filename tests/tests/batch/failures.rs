@@ -31,9 +31,9 @@ fn until_state(fleet: &Fleet, run: &str, state: &str) {
 /// Runs `rolloutctl`, which must fail with this exit code, and returns what it prints.
 fn refused(fleet: &Fleet, args: &[&str], code: i32) -> Result<String> {
     let out = fleet.ctl(args)?;
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    ensure!(out.status.code() == Some(code), "{args:?}: {:?} {said}", out.status.code());
-    Ok(said)
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    ensure!(out.status.code() == Some(code), "{args:?}: {:?} {stderr}", out.status.code());
+    Ok(stderr)
 }
 
 #[test]

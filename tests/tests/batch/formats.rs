@@ -16,8 +16,8 @@ fn run(fleet: &Fleet, name: &str, head: &str, rows: &str, more: &str) -> Result<
     let config = config.to_string_lossy().into_owned();
     let args = ["infer", "batch", "--config", &config, "--name", name, "--timeout", "90s"];
     let ended = output(fleet.rollout(&args), Duration::from_secs(240))?;
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    Ok((ended.status.code().unwrap_or(-1), said))
+    let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
+    Ok((ended.status.code().unwrap_or(-1), stderr))
 }
 
 fn verify(fleet: &Fleet, name: &str) -> Result<()> {

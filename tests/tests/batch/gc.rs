@@ -57,9 +57,9 @@ fn a_sealed_run_exports_the_same_bytes_and_a_deleted_one_leaves_no_object() -> R
         [&["item", "list", "kept", "--state", "done"][..], &["item", "describe", "kept", "17"]]
     {
         let out = fleet.ctl(args)?;
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
         anyhow::ensure!(
-            out.status.code() == Some(5) && said.contains("sealed"),
+            out.status.code() == Some(5) && stderr.contains("sealed"),
             "{args:?}: {out:?}"
         );
     }

@@ -83,9 +83,9 @@ fn rows_appended_by_several_through_kills_run_once_each_and_the_run_ends_when_it
         run_state(&fleet).filter(|run| run.2 == FIRST)
     });
     let refused = ran(&fleet, &["verify", "open"])?;
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(5), "{said}");
-    assert!(said.contains("rollout run close open"), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(5), "{stderr}");
+    assert!(stderr.contains("rollout run close open"), "{stderr}");
     append_through_kills(&mut fleet)?;
     let whole = slice(APPENDS - 1).end;
     let rows = run_state(&fleet).context("no member reports the state")?;

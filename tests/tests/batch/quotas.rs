@@ -20,17 +20,17 @@ fn a_submission_over_a_quota_is_refused_and_continues_after_the_quota_is_raised(
 
     let mut large = Batch::submit(&fleet, "large", 500, "")?;
     let status = large.process().wait(PATIENCE)?;
-    let said = std::fs::read_to_string(&large.process().log)?;
-    ensure!(status.code() == Some(1) && said.contains("RO-2015"), "{status:?}: {said}");
-    ensure!(said.contains("may have 100 pending rows, and has 0"), "{said}");
+    let text = std::fs::read_to_string(&large.process().log)?;
+    ensure!(status.code() == Some(1) && text.contains("RO-2015"), "{status:?}: {text}");
+    ensure!(text.contains("may have 100 pending rows, and has 0"), "{text}");
     let used = fleet.ctl_json(&["namespace", "describe", "default"])?;
     ensure!(used["namespace"]["pendingRows"]["used"] == "0", "{used}");
     ensure!(used["namespace"]["runs"]["used"] == "1", "the run is there, without rows: {used}");
 
     let mut second = Batch::submit(&fleet, "second", 5, "")?;
     let status = second.process().wait(PATIENCE)?;
-    let said = std::fs::read_to_string(&second.process().log)?;
-    ensure!(status.code() == Some(1) && said.contains("RO-2015"), "{status:?}: {said}");
+    let text = std::fs::read_to_string(&second.process().log)?;
+    ensure!(status.code() == Some(1) && text.contains("RO-2015"), "{status:?}: {text}");
     let runs = fleet.ctl(&["-o", "name", "run", "list"])?;
     ensure!(String::from_utf8_lossy(&runs.stdout) == "large\n", "a refused run is there: {runs:?}");
 

@@ -68,8 +68,8 @@ fn a_list_of_a_namespace_that_is_not_there_is_refused_and_not_empty() -> Result<
     let fleet = Fleet::start(FleetOptions::default())?;
     for list in ["run", "worker", "dataset", "job", "rendezvous", "checkpoint"] {
         let out = fleet.ctl(&["--namespace", "nope", list, "list"])?;
-        let said = String::from_utf8_lossy(&out.stderr);
-        ensure!(out.status.code() == Some(4) && said.contains("RO-2008"), "{list}: {said}");
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        ensure!(out.status.code() == Some(4) && stderr.contains("RO-2008"), "{list}: {stderr}");
         let out = fleet.ctl(&[list, "list"])?;
         ensure!(out.status.success(), "{list}: {out:?}");
     }

@@ -135,8 +135,8 @@ fn the_next_leader_repeats_a_run_completion_notification_until_it_is_acknowledge
     let mut other =
         Batch::submit(&fleet, "other", 5, "[notify]\nurl = \"http://127.0.0.1:1/x\"\n")?;
     let status = other.process().wait(PATIENCE)?;
-    let said = std::fs::read_to_string(&other.process().log)?;
-    ensure!(!status.success() && said.contains("[webhooks] allow"), "{status:?}: {said}");
+    let text = std::fs::read_to_string(&other.process().log)?;
+    ensure!(!status.success() && text.contains("[webhooks] allow"), "{status:?}: {text}");
 
     fleet.start_worker("w1", &WorkerOptions::default())?;
     let url = format!("http://{}/ended?token=of-the-receiver", receiver.addr);

@@ -144,9 +144,9 @@ async fn a_leader_that_is_cut_off_says_soon_that_it_does_not_know() -> Result<()
         command.arg("--dial-map").arg(format!("{other}=127.0.0.1:9"));
     }
     let out = output(command, Duration::from_secs(60))?;
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    ensure!(out.status.code() == Some(3), "{:?}: {said}", out.status);
-    ensure!(said.matches("waiting: no leader").count() == 1, "{said}");
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    ensure!(out.status.code() == Some(3), "{:?}: {stderr}", out.status);
+    ensure!(stderr.matches("waiting: no leader").count() == 1, "{stderr}");
 
     for other in fleet.member_names().iter().filter(|name| **name != old) {
         fleet.set_cut(&old, other, false);

@@ -89,11 +89,11 @@ fn a_reader_whose_position_is_gone_learns_where_to_continue() -> Result<()> {
         let out = fleet.ctl(&[&["--timeout", "5s"], &args[..]].concat()).ok()?;
         (out.status.code() == Some(9)).then_some(out)
     });
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    ensure!(said.contains(&format!("Compacted: events from {since} on")), "{said}");
-    let oldest = said.split("the oldest index kept is ").nth(1).context("it says where")?;
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(stderr.contains(&format!("Compacted: events from {since} on")), "{stderr}");
+    let oldest = stderr.split("the oldest index kept is ").nth(1).context("it says where")?;
     let oldest = oldest.split('.').next().context("a number")?;
-    ensure!(oldest.parse::<u64>()? > begun, "{said}");
+    ensure!(oldest.parse::<u64>()? > begun, "{stderr}");
     ensure!(refused.stdout.is_empty(), "nothing is printed as if nothing were missing");
     // The suggested command continues from there.
     let _reader = fleet.follow_events(

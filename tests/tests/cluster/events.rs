@@ -125,12 +125,15 @@ fn a_reader_behind_a_tiny_ring_learns_the_oldest_index() -> Result<()> {
     let mut batch = Batch::submit(&fleet, "much", 2000, "")?;
     batch.finish(&fleet)?;
     let out: Output = fleet.ctl(&["events", "--since", "0"])?;
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(9), "{said}");
-    assert!(said.contains("Compacted") && said.contains("the oldest index kept is"), "{said}");
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(9), "{stderr}");
+    assert!(
+        stderr.contains("Compacted") && stderr.contains("the oldest index kept is"),
+        "{stderr}"
+    );
     let out = fleet.ctl(&["-o", "json", "events", "--since", "0", "--from-oldest"])?;
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success() && said.contains("no longer kept"), "{said}");
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success() && stderr.contains("no longer kept"), "{stderr}");
     let left = json_lines(&String::from_utf8_lossy(&out.stdout));
     assert!(!left.is_empty() && left.len() <= 12, "{}", left.len());
     fleet.passed()

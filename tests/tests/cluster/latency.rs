@@ -279,9 +279,9 @@ fn beyond(profile: &'static str, beyond_ms: f64) -> Result<()> {
     ensure!(matches!(refusal.code, ErrorCode::NoLeader | ErrorCode::NotLeader), "{refusal:?}");
     ensure!(refusal.retryable && refusal.outcome == Outcome::NotApplied, "{refusal:?}");
     let pause = fleet.ctl(&["--timeout", "2s", "run", "pause", "before"])?;
-    let told = String::from_utf8_lossy(&pause.stderr).into_owned();
-    ensure!(pause.status.code() == Some(3), "{:?}: {told}", pause.status);
-    ensure!(told.contains("no leader"), "{told}");
+    let stderr = String::from_utf8_lossy(&pause.stderr).into_owned();
+    ensure!(pause.status.code() == Some(3), "{:?}: {stderr}", pause.status);
+    ensure!(stderr.contains("no leader"), "{stderr}");
 
     fleet.set_distances(rtt(1.0));
     let healed = Instant::now();

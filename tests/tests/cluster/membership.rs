@@ -155,11 +155,11 @@ fn three_members_become_five_and_three_again_under_load_and_the_leader_goes_firs
     again.finish(&fleet)?;
     let last = left.iter().find(|n| *n != third && **n != fleet.leader()).context("the other")?;
     let refused = fleet.ctl(&["member", "remove", last, "--yes"])?;
-    let said = String::from_utf8_lossy(&refused.stderr);
-    ensure!(refused.status.code() == Some(6) && said.contains("RO-1013"), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    ensure!(refused.status.code() == Some(6) && stderr.contains("RO-1013"), "{stderr}");
     // It was heard from recently, so its place is not given away.
     let instead = format!("bring back {third} first; rolloutctl alarm list says how");
-    ensure!(said.contains(&instead) && !said.contains("member replace"), "{said}");
+    ensure!(stderr.contains(&instead) && !stderr.contains("member replace"), "{stderr}");
     let unknown = fleet.ctl(&["member", "remove", "c9", "--yes"])?;
     ensure!(unknown.status.code() == Some(4), "{unknown:?}");
     fleet.passed()

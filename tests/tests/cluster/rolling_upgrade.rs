@@ -71,8 +71,8 @@ fn works(fleet: &Fleet, load: &mut Load, stage: &str) -> Result<()> {
             let what = format!("{stage}: rolloutctl {} of {build:?} succeeds", args.join(" "));
             eventually_or_show(&what, PATIENCE, |seen| {
                 let out = fleet.ctl_of(build, args).ok()?;
-                let said = [out.stdout, out.stderr].concat();
-                *seen = String::from_utf8_lossy(&said).into_owned();
+                let output = [out.stdout, out.stderr].concat();
+                *seen = String::from_utf8_lossy(&output).into_owned();
                 out.status.success().then_some(())
             });
         }

@@ -86,9 +86,9 @@ async fn connections_beyond_the_open_files_are_refused_and_the_member_lives() ->
         silent.extend(TcpStream::connect(&addr).await.ok());
     }
     let log = fleet.member_process(&leader).log.clone();
-    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    let text = || std::fs::read_to_string(&log).unwrap_or_default();
     eventually("the crowd is refused", PATIENCE, || {
-        said().contains("too many connections").then_some(())
+        text().contains("too many connections").then_some(())
     });
     drop(silent);
     // Do the same at the probe port; probes are answered again before a supervisor gives up.
@@ -118,7 +118,7 @@ async fn connections_beyond_the_open_files_are_refused_and_the_member_lives() ->
         let again = async { let_in(&fleet, USER, &addr).await.ok() };
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(again))
     });
-    ensure!(!said().contains("Too many open files"), "it ran out of files: {}", said());
+    ensure!(!text().contains("Too many open files"), "it ran out of files: {}", text());
     println!("512 open files: {taken} connections taken, {refused} refused");
     batch.finish(&fleet)?;
     unharmed(&mut fleet)?;

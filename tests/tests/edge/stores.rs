@@ -259,9 +259,9 @@ fn a_run_that_names_the_clusters_own_store_is_one_without_a_store() -> Result<()
         let config = fleet.path(&format!("{name}.batch.toml")).to_string_lossy().into_owned();
         let args = ["infer", "batch", "--config", &config, "--name", name];
         let again = output(fleet.rollout(&args), PATIENCE)?;
-        let told = String::from_utf8_lossy(&again.stderr);
-        ensure!(again.status.success(), "{told}");
-        ensure!(told.contains(&format!("run {name} was there already")), "{told}");
+        let stderr = String::from_utf8_lossy(&again.stderr);
+        ensure!(again.status.success(), "{stderr}");
+        ensure!(stderr.contains(&format!("run {name} was there already")), "{stderr}");
     }
     fleet.verify()?;
     fleet.passed()

@@ -30,8 +30,8 @@ fn taken(dir: &Path, section: &str) -> Result<BTreeSet<String>> {
     std::fs::write(&file, text)?;
     let mut command = program("rollout-coordinator")?;
     command.arg("--config").arg(&file).arg("--check-config");
-    let said = String::from_utf8(output(command, LIMIT)?.stderr)?;
-    let (_, known) = said.split_once("known are ").with_context(|| said.clone())?;
+    let stderr = String::from_utf8(output(command, LIMIT)?.stderr)?;
+    let (_, known) = stderr.split_once("known are ").with_context(|| stderr.clone())?;
     let line = known.lines().next().unwrap_or_default();
     Ok(line.split(", ").map(|key| key.trim().to_owned()).collect())
 }
@@ -66,9 +66,9 @@ fn a_daemon_whose_log_filter_cannot_be_read_does_not_start() -> Result<()> {
         command.env("ROLLOUT_LOG", "rollout_raft=loud");
         command.arg("--config").arg(file).arg("--check-config");
         let out = output(command, LIMIT)?;
-        let said = String::from_utf8_lossy(&out.stderr);
-        ensure!(out.status.code() == Some(status), "{daemon}: {}: {said}", out.status);
-        ensure!(said.contains("rollout_raft=loud"), "{daemon}: {said}");
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        ensure!(out.status.code() == Some(status), "{daemon}: {}: {stderr}", out.status);
+        ensure!(stderr.contains("rollout_raft=loud"), "{daemon}: {stderr}");
     }
     Ok(())
 }

@@ -30,9 +30,9 @@ fn bootstrap(fleet: &Fleet, asked: &str, members: &[&str], store: &str) -> Resul
 }
 
 fn refused(out: &Output, status: i32, words: &[&str]) -> Result<()> {
-    let said = text(&out.stderr);
+    let stderr = text(&out.stderr);
     ensure!(out.status.code() == Some(status), "{out:?}");
-    ensure!(words.iter().all(|word| said.contains(word)), "no {words:?} in {said}");
+    ensure!(words.iter().all(|word| stderr.contains(word)), "no {words:?} in {stderr}");
     Ok(())
 }
 
@@ -166,8 +166,11 @@ fn errors_and_manual_pages_are_read_without_a_cluster() -> Result<()> {
     ensure!(codes.len() > 20, "{codes:?}");
     for code in &codes {
         let page = alone(&["errors", "explain", code])?;
-        let said = text(&page.stdout);
-        ensure!(page.status.success() && said.starts_with(&format!("# {code}")), "{code}: {said}");
+        let stdout = text(&page.stdout);
+        ensure!(
+            page.status.success() && stdout.starts_with(&format!("# {code}")),
+            "{code}: {stdout}"
+        );
     }
     let short = alone(&["errors", "explain", codes[0].trim_start_matches("RO-")])?;
     ensure!(text(&short.stdout).starts_with(&format!("# {}", codes[0])), "{short:?}");

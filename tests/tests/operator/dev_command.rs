@@ -86,8 +86,8 @@ fn a_batch_runs_from_rollout_dev_to_its_output_on_a_server_of_the_openai_api() -
     let dir = tempfile::tempdir()?;
     let root = dir.path();
     let without = dev(root, &["--detach", "--engine", "openai"])?;
-    let said = text(&without.stderr);
-    ensure!(without.status.code() == Some(2) && said.contains("--openai-url"), "{without:?}");
+    let stderr = text(&without.stderr);
+    ensure!(without.status.code() == Some(2) && stderr.contains("--openai-url"), "{without:?}");
     let server = ModelServer::start()?;
     let stopped = Stopped(root);
     // The URL may have the `/v1` of the API, as servers print it.

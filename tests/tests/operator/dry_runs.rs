@@ -40,9 +40,9 @@ fn a_refused_dry_run_ends_as_the_command_does_and_a_granted_one_changes_nothing(
 
     // Each name is checked, and the worst status is that of the command.
     let several = fleet.ctl(&["run", "cancel", "nobody", "nothing", "--dry-run"])?;
-    let said = String::from_utf8_lossy(&several.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&several.stderr).into_owned();
     ensure!(several.status.code() == Some(4), "{several:?}");
-    ensure!(said.contains("nobody: ") && said.contains("nothing: "), "{said}");
+    ensure!(stderr.contains("nobody: ") && stderr.contains("nothing: "), "{stderr}");
 
     // Membership is planned from what can be read.
     let plan = fleet.ctl_json(&["leader", "transfer", "--dry-run"])?;

@@ -139,8 +139,11 @@ fn doctor_passes_before_the_member_starts_and_reports_a_closed_port_elsewhere() 
     ensure!(text(&good.stdout).contains(&format!("{open} accepts connections")), "{good:?}");
     let bad = preflight(&closed)?;
     ensure!(bad.status.code() == Some(1), "{bad:?}");
-    let said = text(&bad.stdout);
-    ensure!(said.contains(&closed) && said.contains("open the port between the hosts"), "{said}");
+    let stdout = text(&bad.stdout);
+    ensure!(
+        stdout.contains(&closed) && stdout.contains("open the port between the hosts"),
+        "{stdout}"
+    );
     fleet.start_member("c1")?;
     fleet.passed()
 }

@@ -33,9 +33,12 @@ fn a_setting_is_kept_by_every_member_and_a_repeat_takes_no_later_value_back() ->
     for bad in ["0", "21"] {
         for how in [&[] as &[&str], &["--dry-run"]] {
             let refused = fleet.ctl(&[&set[..], &[bad], how].concat())?;
-            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
             ensure!(refused.status.code() == Some(1), "{bad} {how:?}: {refused:?}");
-            ensure!(said.contains(&format!("cordon-after cannot be {bad}: set 1 to 20")), "{said}");
+            ensure!(
+                stderr.contains(&format!("cordon-after cannot be {bad}: set 1 to 20")),
+                "{stderr}"
+            );
         }
     }
     ensure!(cordon_after(&fleet)?["value"] == 3, "nothing was changed");

@@ -194,7 +194,7 @@ fn an_endpoint_of_tls_is_refused_by_its_name() -> Result<()> {
         ensure!(out.status.success(), "{good:?}: {out:?}");
     }
     let out = check("https://collector.example:4317")?;
-    let said = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.code() == Some(78) && said.contains("tracing.otlp_endpoint"), "{said}");
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.code() == Some(78) && stderr.contains("tracing.otlp_endpoint"), "{stderr}");
     Ok(())
 }

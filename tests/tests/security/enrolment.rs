@@ -59,8 +59,12 @@ fn namespaces(files: &TlsFiles) -> Result<Vec<String>> {
 
 /// Checks that a command ended with that exit status and printed these words.
 fn check_refusal(out: &Output, code: i32, words: &str) -> Result<()> {
-    let said = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.code() == Some(code) && said.contains(words), "{:?}: {said}", out.status);
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    ensure!(
+        out.status.code() == Some(code) && stderr.contains(words),
+        "{:?}: {stderr}",
+        out.status
+    );
     Ok(())
 }
 

@@ -46,8 +46,12 @@ fn asks(fleet: &Fleet, files: &TlsFiles, member: &str, args: &[&str]) -> Result<
 }
 
 fn is_refused(out: &Output) -> Result<()> {
-    let said = String::from_utf8_lossy(&out.stderr).to_lowercase();
-    ensure!(out.status.code() == Some(7) && said.contains("revoked"), "{:?}: {said}", out.status);
+    let stderr = String::from_utf8_lossy(&out.stderr).to_lowercase();
+    ensure!(
+        out.status.code() == Some(7) && stderr.contains("revoked"),
+        "{:?}: {stderr}",
+        out.status
+    );
     Ok(())
 }
 
@@ -77,10 +81,10 @@ fn ctl(fleet: &Fleet, args: &[&str]) -> Result<()> {
 
 fn ctl_fails(fleet: &Fleet, args: &[&str], code: i32, words: &[&str]) -> Result<()> {
     let out = fleet.ctl(args)?;
-    let said = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.code() == Some(code), "{args:?}: {:?}: {said}", out.status);
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.code() == Some(code), "{args:?}: {:?}: {stderr}", out.status);
     for word in words {
-        ensure!(said.contains(word), "{args:?} does not say {word:?}: {said}");
+        ensure!(stderr.contains(word), "{args:?} does not say {word:?}: {stderr}");
     }
     Ok(())
 }

@@ -82,8 +82,8 @@ fn a_part_that_is_refused_leaves_nothing_behind_and_the_next_round_is_whole() ->
     // Only one checkpoint: a process that exits on the first error would leave the parts of another behind.
     let mut trainer = train(&fleet, &s3, 1, 5)?;
     let ended = trainer.wait(PATIENCE)?;
-    let said = std::fs::read_to_string(&trainer.log)?;
-    ensure!(!ended.success() && said.contains("AccessDenied"), "{ended}: {said}");
+    let text = std::fs::read_to_string(&trainer.log)?;
+    ensure!(!ended.success() && text.contains("AccessDenied"), "{ended}: {text}");
     let counts = s3.uploads();
     ensure!(counts.aborted >= 1 && counts.completed == 0 && counts.parts == 0, "{counts:?}");
     // An incomplete checkpoint is not offered for recovery.
@@ -128,8 +128,8 @@ fn a_store_that_does_not_answer_for_a_while_ends_neither_a_checkpoint_nor_a_rest
     s3.expire("trainer", true);
     let mut trainer = train(&fleet, &s3, 3, 15)?;
     let ended = trainer.wait(PATIENCE)?;
-    let said = std::fs::read_to_string(&trainer.log)?;
-    ensure!(!ended.success() && said.contains("ExpiredToken"), "{ended}: {said}");
+    let text = std::fs::read_to_string(&trainer.log)?;
+    ensure!(!ended.success() && text.contains("ExpiredToken"), "{ended}: {text}");
     s3.expire("trainer", false);
     fleet.verify()?;
     fleet.passed()

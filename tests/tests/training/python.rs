@@ -19,9 +19,9 @@ fn start(fleet: &Fleet, name: &str, args: &[&str]) -> Result<Process> {
 
 fn ends(mut process: Process, status: i32) -> Result<String> {
     let ended = process.wait(PATIENCE)?;
-    let said = std::fs::read_to_string(&process.log)?;
-    ensure!(ended.code() == Some(status), "{ended}: {said}");
-    Ok(said)
+    let text = std::fs::read_to_string(&process.log)?;
+    ensure!(ended.code() == Some(status), "{ended}: {text}");
+    Ok(text)
 }
 
 fn until_it_says(process: &Process, begin: &str) {

@@ -12,7 +12,7 @@ fn the_engine_hosts_own_tests_pass() {
         .env("PYTHONPATH", &package)
         .output()
         .expect("python3 starts");
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{said}");
-    assert!(!said.contains("Ran 0 tests"), "{said}");
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{stderr}");
+    assert!(!stderr.contains("Ran 0 tests"), "{stderr}");
 }

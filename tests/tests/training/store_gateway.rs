@@ -390,8 +390,8 @@ fn a_port_that_other_hosts_reach_needs_a_flag_that_says_so() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let exposed = ["store-gateway", "--job", "train", "--listen", "0.0.0.0:0"];
     let refused = output(fleet.rollout(&exposed), PATIENCE)?;
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    ensure!(refused.status.code() == Some(2) && said.contains("--insecure-tcpstore"), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(refused.status.code() == Some(2) && stderr.contains("--insecure-tcpstore"), "{stderr}");
     let (_gateway, addr) =
         gateway(&fleet, "gateway", &["--listen", "0.0.0.0:0", "--insecure-tcpstore"])?;
     let mut tcp = Tcp::connect(&addr.replace("0.0.0.0", "127.0.0.1"))?;

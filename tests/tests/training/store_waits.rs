@@ -13,8 +13,8 @@ fn start(fleet: &Fleet, name: &str, args: &[&str]) -> Result<Process> {
 
 /// Its output lines so far with this prefix.
 fn lines(process: &Process, begin: &str) -> Vec<String> {
-    let said = std::fs::read_to_string(&process.log).unwrap_or_default();
-    said.lines().filter_map(|line| line.strip_prefix(begin)).map(str::to_owned).collect()
+    let text = std::fs::read_to_string(&process.log).unwrap_or_default();
+    text.lines().filter_map(|line| line.strip_prefix(begin)).map(str::to_owned).collect()
 }
 
 fn until_it_says(process: &Process, begin: &str) {
@@ -108,9 +108,9 @@ fn each_element_is_popped_once_although_leaders_are_killed() -> Result<()> {
     for one in poppers {
         let log = one.log.clone();
         ends(one)?;
-        let said = std::fs::read_to_string(&log)?;
+        let text = std::fs::read_to_string(&log)?;
         popped.extend(
-            said.lines().filter_map(|line| line.strip_prefix("popped ")?.parse::<u64>().ok()),
+            text.lines().filter_map(|line| line.strip_prefix("popped ")?.parse::<u64>().ok()),
         );
     }
     popped.sort_unstable();

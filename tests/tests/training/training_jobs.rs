@@ -34,9 +34,9 @@ const REFUSED: i32 = 6;
 /// Runs a command, which must end with this code, and returns its output.
 fn ctl(fleet: &Fleet, args: &[&str], code: i32) -> Result<String> {
     let out = fleet.ctl(args)?;
-    let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
-    ensure!(out.status.code() == Some(code), "{args:?}: {}: {said}", out.status);
-    Ok(said)
+    let output = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+    ensure!(out.status.code() == Some(code), "{args:?}: {}: {output}", out.status);
+    Ok(output)
 }
 
 fn client(fleet: &Fleet) -> Result<Client> {

@@ -39,10 +39,10 @@ fn dry_run(fleet: &Fleet, model: &str, name: &str, lines: &[Value]) -> Result<(S
     ]);
     command.env("PYTHONPATH", package).env("HF_HUB_OFFLINE", "1");
     let ended = output(command, Duration::from_secs(300))?;
-    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&ended.stdout).into_owned();
     let errors = String::from_utf8_lossy(&ended.stderr).into_owned();
-    ensure!(ended.status.code() == Some(2), "{}: {said}{errors}", ended.status);
-    Ok((said, errors))
+    ensure!(ended.status.code() == Some(2), "{}: {stdout}{errors}", ended.status);
+    Ok((stdout, errors))
 }
 
 fn has(text: &str, all: &[&str]) -> Result<()> {

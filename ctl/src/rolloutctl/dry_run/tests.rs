@@ -115,9 +115,9 @@ async fn a_refused_dry_run_ends_with_the_error_of_the_request() {
     let leader = Leader { refuses: Some(ErrorCode::ChangeUnsafe), ..Leader::default() };
     let endpoint = serve(&leader, false).await;
     let error = dry_run_at(&endpoint, "30s", SET).await.unwrap_err();
-    let said = exit::explain(&error);
-    assert_eq!(exit::code(&error), 6, "{said}");
-    assert!(said.contains("RO-1013: as of now"), "{said}");
+    let text = exit::explain(&error);
+    assert_eq!(exit::code(&error), 6, "{text}");
+    assert!(text.contains("RO-1013: as of now"), "{text}");
 }
 
 #[tokio::test]
@@ -145,8 +145,8 @@ async fn a_dry_run_is_refused_exactly_for_verbs_that_change_nothing() {
 #[tokio::test]
 async fn a_dry_run_of_a_prune_only_asks_what_would_be_removed() {
     let error = dry_run("checkpoint prune job --keep-last 3").await.unwrap_err();
-    let said = exit::explain(&error);
-    assert!(said.contains("prune checkpoints: "), "{said}");
+    let text = exit::explain(&error);
+    assert!(text.contains("prune checkpoints: "), "{text}");
 }
 
 #[test]

@@ -158,10 +158,10 @@ fn a_revoked_certificate_is_the_answer_though_a_member_that_has_not_heard_of_it_
             let alarm = survey.alarms.iter().find(|alarm| alarm.kind == "MEMBER_DISTRUSTED");
             assert_eq!(alarm.unwrap().fix, distrust::REVOKED_FIX);
             let failure = survey.leaderless().unwrap();
-            let said = failure.to_string();
-            assert!(said.starts_with("your certificate is revoked: "), "{said}");
-            assert!(said.contains("c1: "), "{said}");
-            assert!(said.ends_with(distrust::REVOKED_FIX), "{said}");
+            let text = failure.to_string();
+            assert!(text.starts_with("your certificate is revoked: "), "{text}");
+            assert!(text.contains("c1: "), "{text}");
+            assert!(text.ends_with(distrust::REVOKED_FIX), "{text}");
             assert_eq!(exit::code(&failure.into()), 7);
         }
     }

@@ -115,8 +115,8 @@ mod tests {
     #[test]
     fn a_cordon_reports_rows_that_still_run() {
         let worker = "w1".to_owned();
-        let said = Cordoned { worker, slot: Some(1), cordoned: true, rows_held: 7 }.table();
-        assert_eq!(said, "worker w1 slot 1 is cordoned; it finishes the 7 rows that it holds\n");
+        let table = Cordoned { worker, slot: Some(1), cordoned: true, rows_held: 7 }.table();
+        assert_eq!(table, "worker w1 slot 1 is cordoned; it finishes the 7 rows that it holds\n");
     }
 
     #[test]

@@ -168,11 +168,11 @@ mod tests {
     fn a_drain_reports_held_rows_and_its_end() {
         let slot = v1::WorkerSlot { rows_held: 1_200, ..v1::WorkerSlot::default() };
         let mut info = v1::WorkerInfo { slots: vec![slot], ..v1::WorkerInfo::default() };
-        let said = Draining::of("w1", Some(&info)).table();
-        assert_eq!(said, "worker w1 drains; it holds 1,200 rows\n");
+        let table = Draining::of("w1", Some(&info)).table();
+        assert_eq!(table, "worker w1 drains; it holds 1,200 rows\n");
         info.drain_left_ms = 60_000;
-        let said = Draining::of("w1", Some(&info)).table();
-        assert!(said.contains("it holds 1,200 rows; leaves within 1m"), "{said}");
+        let table = Draining::of("w1", Some(&info)).table();
+        assert!(table.contains("it holds 1,200 rows; leaves within 1m"), "{table}");
         assert_eq!(Draining::of("w1", None).table(), "worker w1 has left\n");
     }
 

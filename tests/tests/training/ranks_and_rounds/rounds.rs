@@ -108,8 +108,8 @@ impl<'a> Round<'a> {
 
 /// The last step that a trainer printed, ignoring its first and last lines.
 fn last_step(trainer: &Process) -> Option<u64> {
-    let said = std::fs::read_to_string(&trainer.log).ok()?;
-    let steps = said.lines().filter(|line| !line.contains("begins") && !line.contains("ends"));
+    let text = std::fs::read_to_string(&trainer.log).ok()?;
+    let steps = text.lines().filter(|line| !line.contains("begins") && !line.contains("ends"));
     steps.filter_map(|line| line.split_once(" at step ")?.1.parse().ok()).next_back()
 }
 
