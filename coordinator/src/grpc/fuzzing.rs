@@ -457,8 +457,8 @@ fn of_checkpoints(
             let by = by_in(identity, r.by.clone())?;
             let report = Box::new(checkpoint::report_in(&r)?);
             let mut progress = Vec::new();
-            for progress in r.progress {
-                let v1::ShardProgress { dataset, epoch, shard, end_sample } = progress;
+            for reported in r.progress {
+                let v1::ShardProgress { dataset, epoch, shard, end_sample } = reported;
                 let samples =
                     samples_before(ledger, &by.job.namespace, &dataset, shard, end_sample)?;
                 progress.push(ShardProgress { dataset, epoch, shard, samples });

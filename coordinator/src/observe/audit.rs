@@ -5,8 +5,8 @@
 //! *Invariant:* a line is in the file before the answer leaves. If the caller did not wait, the line is written as soon
 //! as the outcome is known. The options of a method in its .proto file say whether it is audited ([`Method`]). Only some
 //! requests of callers without a proven identity have a line ([`unauthenticated`]). A line that cannot be written goes
-//! to the log and is counted. Each request reserves room for its line before its service sees it ([`line_room`]), so the
-//! lines that wait for the file are bounded, and none is dropped for want of room.
+//! to the log and is counted. Each request reserves room for its line before its service sees it ([`line_room`]), so
+//! the lines that wait for the file are bounded, and none is dropped for want of room.
 //!
 //! Deliberately absent: the regular traffic of workers and training processes, which the events cover; requests that
 //! this member did not decide because another one leads; the content of requests.

@@ -207,9 +207,9 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
             stream.resume_at(position);
             return Ok(());
         }
-        let position = stream.position().unwrap_or_default();
+        let requested = stream.position().unwrap_or_default();
         Err(Failure::compacted(format!(
-            "Compacted: events from {position} on are no longer kept; the oldest index kept is {oldest}. \
+            "Compacted: events from {requested} on are no longer kept; the oldest index kept is {oldest}. \
              To continue there: {}",
             self.args.resume(self.namespace, position)
         )))

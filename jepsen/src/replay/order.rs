@@ -88,8 +88,8 @@ pub(super) fn used_twice(operations: &[Operation]) -> Vec<String> {
         let own: Vec<&Operation> = all.into_iter().filter(|operation| !moved(operation)).collect();
         let requests: BTreeSet<_> = own.iter().map(|operation| sent_by(operation)).collect();
         if requests.len() > 1 {
-            let requests: Vec<String> = own.into_iter().map(describe).collect();
-            found.push(format!("two requests stand at {at}: {}", requests.join(", and ")));
+            let described: Vec<String> = own.into_iter().map(describe).collect();
+            found.push(format!("two requests stand at {at}: {}", described.join(", and ")));
         }
     }
     found

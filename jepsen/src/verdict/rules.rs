@@ -8,7 +8,7 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
     let mut found = Vec::new();
     let mut epochs: BTreeMap<(&str, u64), u64> = BTreeMap::new();
     let mut leading: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
-    let mut epochs: BTreeMap<u64, BTreeSet<(u64, &String)>> = BTreeMap::new();
+    let mut reports: BTreeMap<u64, BTreeSet<(u64, &String)>> = BTreeMap::new();
     let mut digests: BTreeMap<u64, BTreeSet<(&str, &str)>> = BTreeMap::new();
     let mut sessions: BTreeMap<&str, u64> = BTreeMap::new();
     let mut rises = |observer, life, epoch, found: &mut Vec<String>, whom: &str| {
@@ -22,7 +22,7 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
         match what {
             EventKind::Status { member, life, role, term, epoch, applied, .. } => {
                 rises(member, *life, *epoch, &mut found, member);
-                epochs.entry(*applied).or_default().insert((*epoch, member));
+                reports.entry(*applied).or_default().insert((*epoch, member));
                 if role == "leader" {
                     leading.entry(*term).or_default().insert(member);
                 }
@@ -82,7 +82,7 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
             _ => {}
         }
     }
-    found.extend(no_function_of_the_log(&epochs));
+    found.extend(no_function_of_the_log(&reports));
     for (term, who) in leading.into_iter().filter(|(_, who)| who.len() > 1) {
         found.push(format!("{who:?} led in the same term {term}"));
     }
@@ -94,9 +94,8 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
 
 /// The open epoch is part of the replicated state: members that have applied equally much report the same epoch, and
 /// a member that has applied more reports no lower one.
-fn no_function_of_the_log(epochs: &BTreeMap<u64, BTreeSet<(u64, &String)>>) -> Option<String> {
-    let all =
-        epochs.iter().flat_map(|(applied, epochs)| epochs.iter().map(move |one| (*applied, one)));
+fn no_function_of_the_log(reports: &BTreeMap<u64, BTreeSet<(u64, &String)>>) -> Option<String> {
+    let all = reports.iter().flat_map(|(applied, all)| all.iter().map(move |one| (*applied, one)));
     let all: Vec<_> = all.collect();
     let wrong = all.windows(2).find(|pair| {
         let ((before, (lower, _)), (applied, (epoch, _))) = (pair[0], pair[1]);

@@ -212,8 +212,8 @@ impl Running {
                 // A client that was making a run at the end may have declared it, or its second piece, since.
                 let making = self.shared.is_making();
                 left = self.shared.all_runs();
-                let before = std::mem::replace(&mut seen, left.len());
-                if !making && before == seen {
+                let earlier = std::mem::replace(&mut seen, left.len());
+                if !making && earlier == seen {
                     return;
                 }
             }

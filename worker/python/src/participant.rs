@@ -116,7 +116,7 @@ pub(crate) async fn leave(
     left.await.map(drop)
 }
 
-/// Keeps a ticket alive until `heard` decides from an answer that it is over.
+/// Keeps a ticket alive until `on_answer` decides from an answer that it is over.
 pub(crate) async fn keep_alive(
     client: Client,
     job: v1::JobName,
