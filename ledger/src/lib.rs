@@ -40,11 +40,11 @@ pub use identity::quota::{NamespaceView, Quota};
 pub use identity::revocation::{Revocation, RevocationAuthor, RevocationOp, Revoked};
 pub use identity::session_room::MakesRoom;
 pub use identity::token::{TokenOp, TokenRole, TokenSpec, TokenUse, TokenView};
+pub use kernel::job_refusal::JobRefusal;
 pub use kernel::reply::{
     GrantedRows, RefusedRows, Rejection, Reply, SegmentRef, StoreAnswer, Superseded,
 };
 pub use kernel::rows::Rows;
-pub use kernel::training_refusal::TrainingRefusal;
 pub use machine::command::{
     BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
     RequestId, RunAction, Scope, ScopedOp, SegmentDecl, StoreName, StoreOp, op,

@@ -16,8 +16,8 @@ use crate::grpc::convert;
 use crate::leader::ledger_read::ReadLedger;
 use crate::observe::audit;
 use rollout_ledger::{
-    BlobRef, CheckpointOp, CheckpointState, JobName, Ledger, OpKind, RankReport, Reply,
-    ShardProgress, TrainerOp, TrainerRef, TrainingRefusal, limits,
+    BlobRef, CheckpointOp, CheckpointState, JobName, JobRefusal, Ledger, OpKind, RankReport, Reply,
+    ShardProgress, TrainerOp, TrainerRef, limits,
 };
 use rollout_proto::{Identity, RpcError, v1};
 use rollout_storage::BlobStore;
@@ -87,7 +87,7 @@ impl CheckpointsService {
 }
 
 fn unknown_job() -> RpcError {
-    crate::leader::reject::rejected(&TrainingRefusal::JobUnknown.into())
+    crate::leader::reject::rejected(&JobRefusal::JobUnknown.into())
 }
 
 pub(super) fn report_in(report: &v1::ReportCheckpointRequest) -> Result<RankReport, RpcError> {
@@ -215,8 +215,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         self.shared.reading_for(&request).await?;
         let header = Some(self.shared.header());
         let found = self.found(&job, r.number);
-        let unknown =
-            || crate::leader::reject::rejected(&TrainingRefusal::CheckpointUnknown.into());
+        let unknown = || crate::leader::reject::rejected(&JobRefusal::CheckpointUnknown.into());
         let checkpoint = Some(found.ok_or_else(unknown)?);
         Ok(Response::new(v1::DescribeCheckpointResponse { header, checkpoint }))
     }

@@ -4,7 +4,7 @@ use super::namespace::Listed;
 use super::training_convert::{dataset_out, spec_in};
 use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::observe::audit;
-use rollout_ledger::{DatasetOp, OpKind, TrainingRefusal};
+use rollout_ledger::{DatasetOp, JobRefusal, OpKind};
 use rollout_proto::{RpcError, v1};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
@@ -15,8 +15,7 @@ pub(crate) struct DatasetsService(pub(crate) Arc<Shared>);
 impl DatasetsService {
     fn found(&self, namespace: &str, name: &str) -> Result<v1::Dataset, RpcError> {
         let found = self.0.seen(|l| l.dataset(namespace, name).map(|d| dataset_out(&d)));
-        found
-            .ok_or_else(|| crate::leader::reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
+        found.ok_or_else(|| crate::leader::reject::rejected(&JobRefusal::DatasetUnknown.into()))
     }
 }
 

@@ -13,8 +13,8 @@ use crate::leader::ledger_read::ReadLedger;
 use crate::leader::reject;
 use rollout_ledger::id::{Attempt, SessionId};
 use rollout_ledger::{
-    JobName, Ledger, OpKind, Reply, SILENT_TRAINERS_VERSION, ShardOp, ShardRef, ShardView,
-    TrainerOp, TrainerRef, TrainingRefusal, limits,
+    JobName, JobRefusal, Ledger, OpKind, Reply, SILENT_TRAINERS_VERSION, ShardOp, ShardRef,
+    ShardView, TrainerOp, TrainerRef, limits,
 };
 use rollout_proto::{Identity, RpcError, v1};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl ShardsService {
                 shard_first_sample: first,
             })
         });
-        found.ok_or_else(|| reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
+        found.ok_or_else(|| reject::rejected(&JobRefusal::DatasetUnknown.into()))
     }
 
     async fn end(
@@ -275,7 +275,7 @@ impl v1::shards_server::Shards for ShardsService {
         let (known, found) =
             self.shared.seen(|l| (l.training(&job).is_some(), described(l, &job, r)));
         if !known {
-            return Err(reject::rejected(&TrainingRefusal::JobUnknown.into()).into());
+            return Err(reject::rejected(&JobRefusal::JobUnknown.into()).into());
         }
         let (pass, shards) = found.unzip();
         let shards = shards.unwrap_or_default();
@@ -334,7 +334,7 @@ pub(super) fn samples_of(
 }
 
 fn unknown_dataset() -> RpcError {
-    reject::rejected(&TrainingRefusal::DatasetUnknown.into())
+    reject::rejected(&JobRefusal::DatasetUnknown.into())
 }
 
 /// The same, of a ledger.

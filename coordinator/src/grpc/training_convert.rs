@@ -7,8 +7,8 @@ use crate::grpc::convert;
 use crate::observe::audit;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    CheckpointState, CheckpointView, DatasetEpochCounts, DatasetView, JobName, LossPolicy, Reply,
-    TrainerDecl, TrainerRef, TrainingGenerationView, TrainingRefusal, TrainingView, limits,
+    CheckpointState, CheckpointView, DatasetEpochCounts, DatasetView, JobName, JobRefusal,
+    LossPolicy, Reply, TrainerDecl, TrainerRef, TrainingGenerationView, TrainingView, limits,
 };
 use rollout_proto::{Identity, RpcError, v1};
 
@@ -60,7 +60,7 @@ pub(super) fn on_loss_in(on_loss: i32) -> Result<LossPolicy, RpcError> {
 pub(super) fn torn(reply: Reply) -> Result<Reply, RpcError> {
     match reply {
         Reply::Torn { trainer, host } => {
-            Err(crate::leader::reject::rejected(&TrainingRefusal::Torn { trainer, host }.into()))
+            Err(crate::leader::reject::rejected(&JobRefusal::Torn { trainer, host }.into()))
         }
         other => Ok(other),
     }

@@ -3,7 +3,7 @@
 //! *Invariant:* an error reports its true outcome: a rejection was not applied, the outcome of a proposal that lost its
 //! leader is unknown, and a request that failed before the log was not applied.
 
-use rollout_ledger::{Rejection, TrainingRefusal};
+use rollout_ledger::{JobRefusal, Rejection};
 use rollout_proto::{ErrorCode, Outcome, RpcError};
 use rollout_raft::{ClusterError, MemberRecord, ProposeError};
 
@@ -29,15 +29,7 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         Rejection::WorkerNameTaken { .. } => ErrorCode::WorkerNameTaken,
         Rejection::WorkerNotReady => ErrorCode::WorkerNotEligible,
         Rejection::AttemptStale | Rejection::AlreadyDecided => ErrorCode::AttemptStale,
-        Rejection::RendezvousClosed => ErrorCode::RendezvousClosed,
-        Rejection::RendezvousConflict { .. } => ErrorCode::RendezvousConflict,
-        Rejection::ParticipantUnknown => ErrorCode::ParticipantGone,
-        Rejection::BarrierUnknown => ErrorCode::BarrierNotFound,
-        Rejection::BarrierConflict
-        | Rejection::NotOfBarrier { .. }
-        | Rejection::BarrierGeneration { .. } => ErrorCode::BarrierConflict,
-        Rejection::DatasetConflict | Rejection::DatasetInUse => ErrorCode::DatasetConflict,
-        Rejection::Training(why) => code_of_training(why),
+        Rejection::Job(why) => code_of_job(why),
         Rejection::DeadlineExceeded => ErrorCode::DeadlineExceeded,
         Rejection::OverQuota { .. } => ErrorCode::OverQuota,
         Rejection::VersionLow { .. } => ErrorCode::VersionRefused,
@@ -47,29 +39,37 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         Rejection::RevocationUnknown(_) => ErrorCode::RevocationNotFound,
         Rejection::AuthorRevoked(_) => ErrorCode::CertificateRevoked,
         Rejection::RevocationWider(_) => ErrorCode::RevocationConflict,
-        Rejection::NotOfRound { .. } => ErrorCode::NotRoundMember,
         Rejection::NamespaceDenied(_) | Rejection::ClusterDenied => ErrorCode::PermissionDenied,
     }
 }
 
-fn code_of_training(refusal: &TrainingRefusal) -> ErrorCode {
+fn code_of_job(refusal: &JobRefusal) -> ErrorCode {
     match refusal {
-        TrainingRefusal::JobUnknown => ErrorCode::TrainingJobNotFound,
-        TrainingRefusal::JobDeleting
-        | TrainingRefusal::JobActive
-        | TrainingRefusal::RoundConflict { .. } => ErrorCode::TrainingJobConflict,
-        TrainingRefusal::TicketVoid => ErrorCode::TrainerLeftBehind,
-        TrainingRefusal::Torn { .. } => ErrorCode::LineageTorn,
-        TrainingRefusal::DatasetUnknown => ErrorCode::DatasetNotFound,
-        TrainingRefusal::ClaimStale
-        | TrainingRefusal::StepStale { .. }
-        | TrainingRefusal::Progress { .. }
-        | TrainingRefusal::ProgressTwice { .. } => ErrorCode::ShardConflict,
-        TrainingRefusal::CheckpointUnknown => ErrorCode::CheckpointNotFound,
-        TrainingRefusal::TrainerMissing(_)
-        | TrainingRefusal::NotOfWorld
-        | TrainingRefusal::ReportConflict => ErrorCode::CheckpointConflict,
-        TrainingRefusal::CheckpointClosed => ErrorCode::CheckpointClosed,
+        JobRefusal::RendezvousClosed => ErrorCode::RendezvousClosed,
+        JobRefusal::RendezvousConflict { .. } => ErrorCode::RendezvousConflict,
+        JobRefusal::ParticipantUnknown => ErrorCode::ParticipantGone,
+        JobRefusal::NotOfRound { .. } => ErrorCode::NotRoundMember,
+        JobRefusal::BarrierUnknown => ErrorCode::BarrierNotFound,
+        JobRefusal::BarrierConflict
+        | JobRefusal::NotOfBarrier { .. }
+        | JobRefusal::BarrierGeneration { .. } => ErrorCode::BarrierConflict,
+        JobRefusal::JobUnknown => ErrorCode::TrainingJobNotFound,
+        JobRefusal::JobDeleting | JobRefusal::JobActive | JobRefusal::RoundConflict { .. } => {
+            ErrorCode::TrainingJobConflict
+        }
+        JobRefusal::TicketVoid => ErrorCode::TrainerLeftBehind,
+        JobRefusal::Torn { .. } => ErrorCode::LineageTorn,
+        JobRefusal::DatasetUnknown => ErrorCode::DatasetNotFound,
+        JobRefusal::DatasetConflict | JobRefusal::DatasetInUse => ErrorCode::DatasetConflict,
+        JobRefusal::ClaimStale
+        | JobRefusal::StepStale { .. }
+        | JobRefusal::Progress { .. }
+        | JobRefusal::ProgressTwice { .. } => ErrorCode::ShardConflict,
+        JobRefusal::CheckpointUnknown => ErrorCode::CheckpointNotFound,
+        JobRefusal::TrainerMissing(_) | JobRefusal::NotOfWorld | JobRefusal::ReportConflict => {
+            ErrorCode::CheckpointConflict
+        }
+        JobRefusal::CheckpointClosed => ErrorCode::CheckpointClosed,
     }
 }
 

@@ -5,8 +5,9 @@
 
 use crate::kernel::codec;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
+use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::rows::Rows;
-use crate::kernel::training_refusal::TrainingRefusal;
+use crate::kernel::stored_rejection::StoredRejection;
 use crate::machine::command::{BlobRef, HeldRows};
 use serde::{Deserialize, Serialize};
 
@@ -226,8 +227,9 @@ pub struct RefusedRows {
     pub why: Rejection,
 }
 
-/// A deterministic refusal.
+/// A deterministic refusal. `stored_rejection.rs` has the stored order of the variants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(from = "StoredRejection", into = "StoredRejection")]
 pub enum Rejection {
     /// The command's epoch is not the open one.
     #[error("epoch {got} is not the open epoch {open}")]
@@ -321,49 +323,9 @@ pub enum Rejection {
     /// A run of that name is being deleted.
     #[error("a run of that name is being deleted")]
     RunDeleting,
-    /// The rendezvous refuses new participants.
-    #[error("the rendezvous is closed")]
-    RendezvousClosed,
-    /// Others have joined on other terms.
-    #[error("the others of the job have joined with min {min} and max {max}")]
-    RendezvousConflict {
-        /// The others' value.
-        min: u32,
-        /// The others' value.
-        max: u32,
-    },
-    /// The incarnation is void.
-    #[error("no such participant of the job: it was lost, left or was replaced")]
-    ParticipantUnknown,
-    /// The barrier or this generation of it does not exist.
-    #[error("no such barrier")]
-    BarrierUnknown,
-    /// The first arrival gave another definition.
-    #[error("others of this generation named another set, policy or time-out")]
-    BarrierConflict,
-    /// The barrier does not wait for the participant that arrived.
-    #[error("{name} is not among those that the generation waits for")]
-    NotOfBarrier {
-        /// The name.
-        name: String,
-    },
-    /// The barrier is elsewhere.
-    #[error("the barrier is at generation {latest}, which {state}")]
-    BarrierGeneration {
-        /// Its latest generation.
-        latest: u64,
-        /// `waits` or `has ended`.
-        state: String,
-    },
-    /// A dataset of that name is something else.
-    #[error("a dataset of that name exists with another spec")]
-    DatasetConflict,
-    /// A job reads it, or a checkpoint counts its epochs.
-    #[error("a training job reads the dataset: delete the job first")]
-    DatasetInUse,
     /// A refusal about a training job.
     #[error(transparent)]
-    Training(TrainingRefusal),
+    Job(JobRefusal),
     /// The run has changed since its manifest was made.
     #[error("the run was taken up again since its manifest was made")]
     ManifestStale,
@@ -410,16 +372,6 @@ pub enum Rejection {
         "more certificates of {0} are revoked already: to accept some of them again, withdraw that revocation first"
     )]
     RevocationWider(String),
-    /// Only its members may use the store of a round.
-    #[error(
-        "the store of round {round} of job {job} is for the round's members, and the caller is none: join the rendezvous with this certificate"
-    )]
-    NotOfRound {
-        /// The round.
-        round: u64,
-        /// The job.
-        job: String,
-    },
     /// The caller may not use the namespace.
     #[error("the caller's certificate does not name namespace {0}")]
     NamespaceDenied(String),

@@ -1,6 +1,7 @@
 //! Fails a generation of a barrier that waits.
 
 use crate::kernel::id::JobNo;
+use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
@@ -64,11 +65,11 @@ impl Ledger {
         if reason.len() > limits::TEXT_BYTES_MAX {
             return Err(Rejection::Invalid("the reason is too long".into()));
         }
-        let no = self.jobs.no(job).ok_or(Rejection::BarrierUnknown)?;
+        let no = self.jobs.no(job).ok_or(JobRefusal::BarrierUnknown)?;
         let at = self.jobs.get(no).and_then(|job| job.barriers.get(barrier));
-        let at = at.ok_or(Rejection::BarrierUnknown)?;
+        let at = at.ok_or(JobRefusal::BarrierUnknown)?;
         if generation > 0 && !at.generations.iter().any(|g| g.number == generation) {
-            return Err(Rejection::BarrierUnknown);
+            return Err(JobRefusal::BarrierUnknown.into());
         }
         Ok((no, at))
     }

@@ -4,6 +4,7 @@
 //! Absent: the operations (`arrive.rs`, `abort_barrier.rs`).
 
 use crate::kernel::id::{JobNo, LedgerMs, SessionId};
+use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::machine::ledger::Ledger;
@@ -44,16 +45,17 @@ impl Job {
         (name, incarnation): (&str, SessionId),
         spec: &BarrierSpec,
     ) -> Result<Arrival, Rejection> {
-        let not_of = || Rejection::NotOfBarrier { name: name.to_owned() };
+        let not_of = || Rejection::Job(JobRefusal::NotOfBarrier { name: name.to_owned() });
         let at = self.barriers.get(barrier);
         let known = at.map(|b| &b.generations);
         let is_at = |last: &Generation| {
             let state = if last.end.is_none() { "waits" } else { "has ended" };
-            Rejection::BarrierGeneration { latest: last.number, state: state.into() }
+            let (latest, state) = (last.number, state.to_owned());
+            Rejection::Job(JobRefusal::BarrierGeneration { latest, state })
         };
         if let Some(g) = known.and_then(|all| all.iter().find(|g| g.number == generation)) {
             if g.spec != *spec {
-                return Err(Rejection::BarrierConflict);
+                return Err(JobRefusal::BarrierConflict.into());
             }
             if at.is_some_and(|b| g.end.is_some() && b.is_of_earlier(generation, name, incarnation))
             {
@@ -242,7 +244,7 @@ impl Ledger {
         };
         match self.jobs.with_ticket(incarnation) {
             Some((no, name)) if Some(*no) == job => Ok(name.clone()),
-            _ => Err(Rejection::ParticipantUnknown),
+            _ => Err(JobRefusal::ParticipantUnknown.into()),
         }
     }
 }

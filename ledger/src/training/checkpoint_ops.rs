@@ -4,10 +4,10 @@
 //! what was done up to its step. Older open checkpoints are given up then: recovery would never use them.
 
 use crate::kernel::id::{DatasetNo, TrainingNo};
+use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::rows::Rows;
-use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
 use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
@@ -133,7 +133,7 @@ impl Trainings {
             training.trainers.get(*name).is_none_or(|trainer| trainer.incarnation.is_none())
         });
         if let Some(missing) = missing {
-            return Err(TrainingRefusal::TrainerMissing(missing.clone()).into());
+            return Err(JobRefusal::TrainerMissing(missing.clone()).into());
         }
         if training.checkpoints.values().filter(|c| c.is_open()).count()
             >= limits::CHECKPOINTS_OPEN_MAX
@@ -169,26 +169,25 @@ impl Trainings {
         let no = self.heard(&by)?;
         let progress = named(datasets, &by, progress)?;
         let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
-        let checkpoint =
-            training.checkpoints.get(&number).ok_or(TrainingRefusal::CheckpointUnknown)?;
-        let rank = checkpoint.rank_of(&by.trainer).ok_or(TrainingRefusal::NotOfWorld)?;
+        let checkpoint = training.checkpoints.get(&number).ok_or(JobRefusal::CheckpointUnknown)?;
+        let rank = checkpoint.rank_of(&by.trainer).ok_or(JobRefusal::NotOfWorld)?;
         if let Some(before) = checkpoint.reports.get(&rank) {
             return match *before == report {
-                false => Err(TrainingRefusal::ReportConflict.into()),
+                false => Err(JobRefusal::ReportConflict.into()),
                 true if checkpoint.state == CheckpointState::Going => {
-                    Err(TrainingRefusal::CheckpointClosed.into())
+                    Err(JobRefusal::CheckpointClosed.into())
                 }
                 true => Ok(Reply::Reported { complete: checkpoint.is_complete() }),
             };
         }
         if !checkpoint.is_open() {
-            return Err(TrainingRefusal::CheckpointClosed.into());
+            return Err(JobRefusal::CheckpointClosed.into());
         }
         let step = checkpoint.step;
         for &(dataset_epoch, shard, samples) in &progress {
             if checkpoint.progress.get(&dataset_epoch).is_some_and(|said| said.contains_key(&shard))
             {
-                return Err(TrainingRefusal::ProgressTwice { shard }.into());
+                return Err(JobRefusal::ProgressTwice { shard }.into());
             }
             let len = datasets.get(dataset_epoch.0).map_or(0, |d| d.spec.shard_len(shard));
             training.check_progress(dataset_epoch, shard, samples, step, len)?;
@@ -308,8 +307,8 @@ impl Trainings {
         number: u32,
     ) -> Result<(TrainingNo, &Checkpoint), Rejection> {
         let no = self.open_no(job)?;
-        let training = self.by_no.get(&no).ok_or(TrainingRefusal::JobUnknown)?;
-        let found = training.checkpoints.get(&number).ok_or(TrainingRefusal::CheckpointUnknown)?;
+        let training = self.by_no.get(&no).ok_or(JobRefusal::JobUnknown)?;
+        let found = training.checkpoints.get(&number).ok_or(JobRefusal::CheckpointUnknown)?;
         Ok((no, found))
     }
 
@@ -321,7 +320,7 @@ impl Trainings {
     ) -> Result<(TrainingNo, &Checkpoint), Rejection> {
         let (no, found) = self.checkpoint_of(job, number)?;
         match found.is_complete() {
-            true => Err(TrainingRefusal::CheckpointClosed.into()),
+            true => Err(JobRefusal::CheckpointClosed.into()),
             false => Ok((no, found)),
         }
     }
@@ -336,7 +335,7 @@ impl Trainings {
         check_label(label)?;
         let (no, found) = self.checkpoint_of(job, number)?;
         match found.state {
-            CheckpointState::Going => Err(TrainingRefusal::CheckpointClosed.into()),
+            CheckpointState::Going => Err(JobRefusal::CheckpointClosed.into()),
             CheckpointState::Open | CheckpointState::Complete => Ok(no),
         }
     }
@@ -381,9 +380,8 @@ impl Trainings {
         label: String,
     ) -> Result<Reply, Rejection> {
         let no = self.check_label(job, number, &label)?;
-        let training = self.by_no.get_mut(&no).ok_or(TrainingRefusal::JobUnknown)?;
-        let found =
-            training.checkpoints.get_mut(&number).ok_or(TrainingRefusal::CheckpointUnknown)?;
+        let training = self.by_no.get_mut(&no).ok_or(JobRefusal::JobUnknown)?;
+        let found = training.checkpoints.get_mut(&number).ok_or(JobRefusal::CheckpointUnknown)?;
         found.label = label;
         let keep_last = training.head.keep_last;
         self.dirty.checkpoints.insert((no, number));
@@ -392,11 +390,11 @@ impl Trainings {
     }
 
     fn forget_checkpoint(&mut self, job: &JobName, number: u32) -> Result<Reply, Rejection> {
-        let no = self.no(job).ok_or(TrainingRefusal::JobUnknown)?;
-        let training = self.by_no.get_mut(&no).ok_or(TrainingRefusal::JobUnknown)?;
+        let no = self.no(job).ok_or(JobRefusal::JobUnknown)?;
+        let training = self.by_no.get_mut(&no).ok_or(JobRefusal::JobUnknown)?;
         let Some(found) = training.checkpoints.get(&number) else { return Ok(Reply::Ok) };
         if found.state != CheckpointState::Going {
-            return Err(TrainingRefusal::CheckpointClosed.into());
+            return Err(JobRefusal::CheckpointClosed.into());
         }
         training.checkpoints.remove(&number);
         self.dirty.checkpoints.insert((no, number));
@@ -418,9 +416,9 @@ fn named(
     let mut named = BTreeMap::new();
     for ShardProgress { dataset, epoch, shard, samples } in progress {
         let no = datasets.no(&by.job.namespace, &dataset);
-        let no = no.ok_or(TrainingRefusal::DatasetUnknown)?;
+        let no = no.ok_or(JobRefusal::DatasetUnknown)?;
         if named.insert((no, epoch, shard), samples).is_some() {
-            return Err(TrainingRefusal::ProgressTwice { shard }.into());
+            return Err(JobRefusal::ProgressTwice { shard }.into());
         }
     }
     Ok(named.into_iter().map(|((no, epoch, shard), n)| ((no, epoch), shard, n)).collect())
@@ -444,14 +442,14 @@ impl Training {
         len: u32,
     ) -> Result<(), Rejection> {
         let dataset_epoch =
-            self.dataset_epochs.get(&dataset_epoch).ok_or(TrainingRefusal::ClaimStale)?;
-        let shard = dataset_epoch.shards.get(number as usize).ok_or(TrainingRefusal::ClaimStale)?;
+            self.dataset_epochs.get(&dataset_epoch).ok_or(JobRefusal::ClaimStale)?;
+        let shard = dataset_epoch.shards.get(number as usize).ok_or(JobRefusal::ClaimStale)?;
         let (least, most) = (shard.done_at(step), shard.most_at(step, len));
         match (least..=most).contains(&samples) {
             true => Ok(()),
             false => {
                 let (shard, samples) = (number, u64::from(samples));
-                Err(TrainingRefusal::Progress { shard, samples, least, most }.into())
+                Err(JobRefusal::Progress { shard, samples, least, most }.into())
             }
         }
     }

@@ -8,6 +8,7 @@
 use crate::batch::spec::check_name;
 use crate::kernel::codec;
 use crate::kernel::id::DatasetNo;
+use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
@@ -244,7 +245,7 @@ impl Datasets {
         if let Some(no) = self.no(namespace, name) {
             return match self.by_no.get(&no).is_some_and(|dataset| dataset.spec == *spec) {
                 true => Ok(false),
-                false => Err(Rejection::DatasetConflict),
+                false => Err(JobRefusal::DatasetConflict.into()),
             };
         }
         if self.views_of(namespace).count() >= limits::DATASETS_MAX {
@@ -374,7 +375,7 @@ impl Ledger {
     ) -> Result<Option<DatasetNo>, Rejection> {
         let found = self.datasets.no(namespace, name);
         match found.is_some_and(|no| self.trainings.any_reads(no)) {
-            true => Err(Rejection::DatasetInUse),
+            true => Err(JobRefusal::DatasetInUse.into()),
             false => Ok(found),
         }
     }

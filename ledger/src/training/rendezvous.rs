@@ -11,6 +11,7 @@
 //! Deliberately absent: notifying the participants (`coordinator`).
 
 use crate::kernel::id::LedgerMs;
+use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::machine::seeded::{Bug, seeded};
@@ -161,14 +162,14 @@ impl Job {
     /// Whether that participant may join on these terms.
     pub(crate) fn admits(&self, name: &str, config: &RendezvousConfig) -> Result<(), Rejection> {
         if self.head.rendezvous.closed {
-            return Err(Rejection::RendezvousClosed);
+            return Err(JobRefusal::RendezvousClosed.into());
         }
         let others = self.head.participants.iter().filter(|p| p.0 != name);
         let Some(theirs) = &self.head.rendezvous.config else { return Ok(()) };
         let (min, max) = (theirs.min, theirs.max);
         let met = others.into_iter().any(|(_, p)| p.state.takes_part());
         match met && (min, max) != (config.min, config.max) {
-            true => Err(Rejection::RendezvousConflict { min, max }),
+            true => Err(JobRefusal::RendezvousConflict { min, max }.into()),
             false => Ok(()),
         }
     }

@@ -10,6 +10,7 @@
 //! an incarnation.
 
 use crate::kernel::id::SessionId;
+use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::command::{StoreName, StoreOp};
@@ -151,7 +152,7 @@ impl Ledger {
     /// Refuses the store of the latest complete round of a job to a holder, if no member joined with a session of it.
     ///
     /// # Errors
-    /// [`Rejection::NotOfRound`].
+    /// [`JobRefusal::NotOfRound`].
     pub fn check_round_member(
         &self,
         name: &StoreName,
@@ -163,7 +164,7 @@ impl Ledger {
     /// Refuses the store of a round to an incarnation that belongs to no member of that round.
     ///
     /// # Errors
-    /// [`Rejection::ParticipantUnknown`] if the incarnation is void, [`Rejection::NotOfRound`] if it belongs to another
+    /// [`JobRefusal::ParticipantUnknown`] if the incarnation is void, [`JobRefusal::NotOfRound`] if it belongs to another
     /// round or none.
     pub fn check_incarnation(
         &self,
@@ -171,13 +172,13 @@ impl Ledger {
         incarnation: SessionId,
     ) -> Result<(), Rejection> {
         let Some((job, participant)) = self.participant(incarnation) else {
-            return Err(Rejection::ParticipantUnknown);
+            return Err(JobRefusal::ParticipantUnknown.into());
         };
         let of_job = job.name().namespace == name.namespace && job.name().job == name.job;
         let member = matches!(participant.state, ParticipantState::Member { .. });
         match of_job && member && job.rendezvous().round == name.round {
             true => Ok(()),
-            false => Err(Rejection::NotOfRound { round: name.round, job: name.job.clone() }),
+            false => Err(not_of_round(name)),
         }
     }
 }
@@ -188,8 +189,12 @@ impl Job {
         let complete = name.round == self.head.rendezvous.latest_complete();
         let of_round = holder.is_some_and(|holder| members.contains(holder));
         match complete && !members.is_empty() && !of_round {
-            true => Err(Rejection::NotOfRound { round: name.round, job: name.job.clone() }),
+            true => Err(not_of_round(name)),
             false => Ok(()),
         }
     }
+}
+
+fn not_of_round(name: &StoreName) -> Rejection {
+    JobRefusal::NotOfRound { round: name.round, job: name.job.clone() }.into()
 }

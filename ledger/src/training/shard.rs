@@ -4,9 +4,9 @@
 //! sample of an epoch is finished once; samples that a complete checkpoint contains are not changed afterwards.
 
 use crate::kernel::id::{Attempt, DatasetNo, TrainingNo};
+use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
-use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
@@ -128,7 +128,7 @@ impl Ledger {
 
 /// The dataset of that name in the namespace of the trainer's job.
 fn dataset_of(datasets: &Datasets, by: &TrainerRef, name: &str) -> Result<DatasetNo, Rejection> {
-    datasets.no(&by.job.namespace, name).ok_or(TrainingRefusal::DatasetUnknown.into())
+    datasets.no(&by.job.namespace, name).ok_or(JobRefusal::DatasetUnknown.into())
 }
 
 impl Trainings {
@@ -223,28 +223,27 @@ impl Trainings {
             let done = training.head.done.get(&dataset).is_some_and(|d| d.contains(at.epoch));
             return match done && samples.is_none() {
                 true => Ok(Reply::ShardEnded { epoch_finished: true }),
-                false => Err(TrainingRefusal::ClaimStale.into()),
+                false => Err(JobRefusal::ClaimStale.into()),
             };
         };
-        let shard =
-            dataset_epoch.shards.get(at.number as usize).ok_or(TrainingRefusal::ClaimStale)?;
+        let shard = dataset_epoch.shards.get(at.number as usize).ok_or(JobRefusal::ClaimStale)?;
         match &shard.state {
             ShardState::Claimed(claim) if claim.token == at.token => {
                 if claim.trainer != by.trainer {
-                    return Err(TrainingRefusal::ClaimStale.into());
+                    return Err(JobRefusal::ClaimStale.into());
                 }
             }
             ShardState::Finished { token } if *token == Some(at.token) && samples.is_none() => {
                 return Ok(Reply::ShardEnded { epoch_finished: dataset_epoch.is_finished() });
             }
-            _ => return Err(TrainingRefusal::ClaimStale.into()),
+            _ => return Err(JobRefusal::ClaimStale.into()),
         }
         let samples = samples.unwrap_or(len);
         let known = training.progress_of(key, at.number).map_or(0, |known| known.1);
         let least = shard.done().max(known);
         if samples < least || samples > len {
             let (shard, samples) = (at.number, u64::from(samples));
-            return Err(TrainingRefusal::Progress { shard, samples, least, most: len }.into());
+            return Err(JobRefusal::Progress { shard, samples, least, most: len }.into());
         }
         let moved = samples > shard.done();
         if moved {
@@ -290,10 +289,10 @@ impl Training {
         let sealed = (self.head.base != 0).then_some(self.head.step);
         let after = self.trainers.get(trainer).and_then(|trainer| trainer.after);
         if let Some(last) = sealed.max(after).filter(|last| step <= *last) {
-            return Err(TrainingRefusal::StepStale { step, last }.into());
+            return Err(JobRefusal::StepStale { step, last }.into());
         }
         match step < mark {
-            true => Err(TrainingRefusal::StepStale { step, last: mark }.into()),
+            true => Err(JobRefusal::StepStale { step, last: mark }.into()),
             false => Ok(()),
         }
     }

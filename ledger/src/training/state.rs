@@ -10,10 +10,10 @@
 use crate::batch::spec::check_name;
 use crate::kernel::counts::Counts;
 use crate::kernel::id::{Attempt, DatasetNo, LedgerMs, SessionId, TrainingNo};
+use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::kernel::rows::Rows;
-use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::event::{Emitter, EventKind};
 use crate::machine::ledger::Ledger;
 use crate::machine::version_gate::came_with;
@@ -175,9 +175,9 @@ impl Trainings {
 
     /// The job of that name, if it exists and is not being deleted.
     pub(super) fn open_no(&self, name: &JobName) -> Result<TrainingNo, Rejection> {
-        let no = self.no(name).ok_or(TrainingRefusal::JobUnknown)?;
+        let no = self.no(name).ok_or(JobRefusal::JobUnknown)?;
         match self.by_no.get(&no).is_some_and(|t| t.head.deleting) {
-            true => Err(TrainingRefusal::JobDeleting.into()),
+            true => Err(JobRefusal::JobDeleting.into()),
             false => Ok(no),
         }
     }
@@ -207,11 +207,11 @@ impl Trainings {
     pub(super) fn heard(&mut self, by: &TrainerRef) -> Result<TrainingNo, Rejection> {
         let no = self.open_no(&by.job)?;
         let Some(training) = self.by_no.get_mut(&no) else {
-            return Err(TrainingRefusal::JobUnknown.into());
+            return Err(JobRefusal::JobUnknown.into());
         };
         let theirs = training.trainers.get(&by.trainer).and_then(|trainer| trainer.incarnation);
         if theirs != Some(by.incarnation) {
-            return Err(TrainingRefusal::TicketVoid.into());
+            return Err(JobRefusal::TicketVoid.into());
         }
         needs_no_recovery(&training.head)?;
         self.changes += 1;
@@ -337,7 +337,7 @@ impl Ledger {
 pub(crate) fn needs_no_recovery(head: &TrainingHead) -> Result<(), Rejection> {
     match &head.needs_recovery {
         Some((trainer, host)) => {
-            Err(TrainingRefusal::Torn { trainer: trainer.clone(), host: host.clone() }.into())
+            Err(JobRefusal::Torn { trainer: trainer.clone(), host: host.clone() }.into())
         }
         None => Ok(()),
     }

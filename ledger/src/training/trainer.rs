@@ -8,9 +8,9 @@
 use self::recovery::Recovery;
 use crate::batch::spec::check_name;
 use crate::kernel::id::{LedgerMs, SessionId, TrainingNo};
+use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
-use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
 use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
@@ -451,7 +451,7 @@ impl Trainings {
         let training = no.and_then(|no| self.by_no.get(&no));
         let present = |trainer: &Trainer| trainer.incarnation.is_some();
         match training.is_some_and(|training| training.trainers.values().any(present)) {
-            true => Err(TrainingRefusal::JobActive.into()),
+            true => Err(JobRefusal::JobActive.into()),
             false => Ok(no),
         }
     }

@@ -10,7 +10,7 @@ pub(crate) use self::compare::difference;
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    BarrierSpec, JobName, ParticipantDecl, Rejection, RendezvousConfig, Reply, StoreName,
+    BarrierSpec, JobName, JobRefusal, ParticipantDecl, RendezvousConfig, Reply, StoreName,
 };
 use std::collections::BTreeMap;
 
@@ -214,14 +214,15 @@ impl Model {
     ) -> Outcome {
         let job = self.jobs.entry(name.clone()).or_default();
         if job.closed {
-            return Err(Rejection::RendezvousClosed);
+            return Err(JobRefusal::RendezvousClosed.into());
         }
         let idle = |p: Place| matches!(p, Place::Apart | Place::TimedOut | Place::Dismissed(_));
         let others = job.who.iter().any(|w| w.name != decl.name && !idle(w.place));
         if let Some(theirs) = job.config.as_ref().filter(|_| others)
             && (theirs.min, theirs.max) != (config.min, config.max)
         {
-            return Err(Rejection::RendezvousConflict { min: theirs.min, max: theirs.max });
+            let (min, max) = (theirs.min, theirs.max);
+            return Err(JobRefusal::RendezvousConflict { min, max }.into());
         }
         let (incarnation, reply) = self.comes(decl.keep_alive_ms);
         let holder = self.joiner.clone();

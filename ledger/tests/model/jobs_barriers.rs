@@ -5,7 +5,7 @@ use super::{Gen, Job, KEEP_ALIVE_MS, Place};
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    BarrierMembers, BarrierSpec, JobName, ParticipantDecl, Policy, Rejection, Reply,
+    BarrierMembers, BarrierSpec, JobName, JobRefusal, ParticipantDecl, Policy, Rejection, Reply,
 };
 
 impl Gen {
@@ -59,24 +59,25 @@ impl Model {
             None => decl.name.clone(),
             Some(incarnation) => {
                 let whose = self.whose(incarnation).filter(|w| w.0 == *name);
-                whose.ok_or(Rejection::ParticipantUnknown)?.1
+                whose.ok_or(JobRefusal::ParticipantUnknown)?.1
             }
         };
         let none = Job::default();
         let job = self.jobs.get(name).unwrap_or(&none);
         let gens = job.barriers.get(barrier).cloned().unwrap_or_default();
-        let not_of = Rejection::NotOfBarrier { name: who.clone() };
+        let not_of = Rejection::Job(JobRefusal::NotOfBarrier { name: who.clone() });
         let had = job.who.iter().find(|w| w.name == who).map(|w| w.incarnation);
         let (new, reply) = self.comes(decl.keep_alive_ms);
         let holds = had.unwrap_or(new);
         let is_at = |last: &Gen| {
             let state = if last.end.is_none() { "waits" } else { "has ended" };
-            Rejection::BarrierGeneration { latest: last.number, state: state.to_owned() }
+            let (latest, state) = (last.number, state.to_owned());
+            Rejection::Job(JobRefusal::BarrierGeneration { latest, state })
         };
         let mut begins = None;
         if let Some(g) = gens.iter().find(|g| g.number == number) {
             if g.spec != spec {
-                return Err(Rejection::BarrierConflict);
+                return Err(JobRefusal::BarrierConflict.into());
             }
             let before = g.arrived.iter().any(|a| a.0 == who && a.1 != holds);
             if g.end.is_some() && before {
@@ -123,10 +124,10 @@ impl Model {
     }
 
     pub(crate) fn abort(&mut self, name: &JobName, barrier: &str, number: u64) -> Outcome {
-        let job = self.jobs.get(name).ok_or(Rejection::BarrierUnknown)?;
-        let gens = job.barriers.get(barrier).ok_or(Rejection::BarrierUnknown)?;
+        let job = self.jobs.get(name).ok_or(JobRefusal::BarrierUnknown)?;
+        let gens = job.barriers.get(barrier).ok_or(JobRefusal::BarrierUnknown)?;
         if number > 0 && !gens.iter().any(|g| g.number == number) {
-            return Err(Rejection::BarrierUnknown);
+            return Err(JobRefusal::BarrierUnknown.into());
         }
         self.on_job(name, |job, _, _| {
             for g in job.barriers.get_mut(barrier).into_iter().flatten() {

@@ -3,7 +3,7 @@
 use crate::jobs::{Job, Place};
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::SessionId;
-use rollout_ledger::{JobName, Rejection, Reply, StoreAnswer, StoreName, StoreOp};
+use rollout_ledger::{JobName, JobRefusal, Rejection, Reply, StoreAnswer, StoreName, StoreOp};
 use std::collections::BTreeMap;
 
 #[derive(Default, Debug)]
@@ -48,13 +48,13 @@ impl Model {
             Some((job, j.latest_complete(), who.place))
         });
         let Some((job, latest, place)) = found else {
-            return Err(Rejection::ParticipantUnknown);
+            return Err(JobRefusal::ParticipantUnknown.into());
         };
         let of_job = job.namespace == name.namespace && job.job == name.job;
         let member = matches!(place, Place::Member(_));
         match of_job && member && latest == name.round {
             true => Ok(()),
-            false => Err(Rejection::NotOfRound { round: name.round, job: name.job.clone() }),
+            false => Err(not_of_round(name)),
         }
     }
 
@@ -68,7 +68,7 @@ impl Model {
         let known = self.caller.as_ref().is_some_and(|caller| job.holders.contains(caller));
         if of_latest && !known {
             self.note("store of others' round");
-            return Err(Rejection::NotOfRound { round: name.round, job: name.job.clone() });
+            return Err(not_of_round(name));
         }
         Ok(())
     }
@@ -140,4 +140,8 @@ impl Model {
             }
         }
     }
+}
+
+fn not_of_round(name: &StoreName) -> Rejection {
+    JobRefusal::NotOfRound { round: name.round, job: name.job.clone() }.into()
 }

@@ -16,8 +16,8 @@ mod trainers;
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::{Attempt, SessionId};
 use rollout_ledger::{
-    CheckpointState, DatasetOp, DatasetSpec, JobName, LossPolicy, RankReport, Rejection, Reply,
-    ShardProgress, TrainerRef, TrainingRefusal, limits,
+    CheckpointState, DatasetOp, DatasetSpec, JobName, JobRefusal, LossPolicy, RankReport,
+    Rejection, Reply, ShardProgress, TrainerRef, limits,
 };
 use std::collections::BTreeMap;
 
@@ -115,8 +115,8 @@ impl Checkpoint {
     }
 }
 
-fn refuse<T>(why: TrainingRefusal) -> Result<T, Rejection> {
-    Err(Rejection::Training(why))
+fn refuse<T>(why: JobRefusal) -> Result<T, Rejection> {
+    Err(Rejection::Job(why))
 }
 
 impl Job {
@@ -132,17 +132,17 @@ impl Job {
     fn check_step(&self, trainer: &str, step: u64, mark: u64) -> Result<(), Rejection> {
         let after = self.trainers.get(trainer).and_then(|t| t.after);
         if let Some(last) = self.base().map(|b| b.step).max(after).filter(|last| step <= *last) {
-            return refuse(TrainingRefusal::StepStale { step, last });
+            return refuse(JobRefusal::StepStale { step, last });
         }
         if step < mark {
-            return refuse(TrainingRefusal::StepStale { step, last: mark });
+            return refuse(JobRefusal::StepStale { step, last: mark });
         }
         Ok(())
     }
 
     fn needs_no_recovery(&self) -> Result<(), Rejection> {
         match self.needs_recovery.clone() {
-            Some((trainer, host)) => refuse(TrainingRefusal::Torn { trainer, host }),
+            Some((trainer, host)) => refuse(JobRefusal::Torn { trainer, host }),
             None => Ok(()),
         }
     }
@@ -174,7 +174,7 @@ impl Model {
             DatasetOp::Create { name, spec, .. } => match self.trainings.datasets.get(&name) {
                 Some(there) if *there != *spec => {
                     self.note("dataset refused");
-                    Err(Rejection::DatasetConflict)
+                    refuse(JobRefusal::DatasetConflict)
                 }
                 Some(_) => Ok(Reply::Ok),
                 None => {
@@ -192,7 +192,7 @@ impl Model {
                 let there = self.trainings.datasets.contains_key(&name);
                 if there && self.trainings.jobs.values().any(job_reads) {
                     self.note("dataset refused");
-                    return Err(Rejection::DatasetInUse);
+                    return refuse(JobRefusal::DatasetInUse);
                 }
                 self.trainings.datasets.remove(&name);
                 Ok(Reply::Ok)
@@ -208,8 +208,8 @@ impl Model {
 
     fn job_mut(&mut self, name: &JobName) -> Result<&mut Job, Rejection> {
         match self.trainings.jobs.get_mut(name) {
-            None => refuse(TrainingRefusal::JobUnknown),
-            Some(job) if job.deleting => refuse(TrainingRefusal::JobDeleting),
+            None => refuse(JobRefusal::JobUnknown),
+            Some(job) if job.deleting => refuse(JobRefusal::JobDeleting),
             Some(job) => Ok(job),
         }
     }
@@ -217,7 +217,7 @@ impl Model {
     fn heard(&mut self, by: &TrainerRef) -> Result<&mut Job, Rejection> {
         let job = self.job_mut(&by.job)?;
         if job.trainers.get(&by.trainer).and_then(|t| t.incarnation) != Some(by.incarnation) {
-            return refuse(TrainingRefusal::TicketVoid);
+            return refuse(JobRefusal::TicketVoid);
         }
         job.needs_no_recovery()?;
         Ok(job)

@@ -4,8 +4,8 @@
 use super::{Cell, Cells, Checkpoint, Job, refuse};
 use crate::naive::{Model, Outcome};
 use rollout_ledger::{
-    CheckpointOp, CheckpointState, RankReport, Rejection, Reply, ShardProgress, TrainerRef,
-    TrainingRefusal, limits,
+    CheckpointOp, CheckpointState, JobRefusal, RankReport, Rejection, Reply, ShardProgress,
+    TrainerRef, limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ impl Model {
                 let job = self.job_mut(&job)?;
                 let found = known(job, number)?;
                 if found.is_complete() {
-                    return refuse(TrainingRefusal::CheckpointClosed);
+                    return refuse(JobRefusal::CheckpointClosed);
                 }
                 found.goes();
                 Ok(Reply::Ok)
@@ -60,7 +60,7 @@ impl Model {
                 let keep_last = job.keep_last;
                 let found = known(job, number)?;
                 if !found.is_open() && !found.is_complete() {
-                    return refuse(TrainingRefusal::CheckpointClosed);
+                    return refuse(JobRefusal::CheckpointClosed);
                 }
                 found.label = label;
                 job.prune(keep_last);
@@ -68,11 +68,11 @@ impl Model {
             }
             CheckpointOp::Forget { job: name, number } => {
                 let Some(job) = self.trainings.jobs.get_mut(&name) else {
-                    return refuse(TrainingRefusal::JobUnknown);
+                    return refuse(JobRefusal::JobUnknown);
                 };
                 let Ok(found) = known(job, number) else { return Ok(Reply::Ok) };
                 if found.is_open() || found.is_complete() {
-                    return refuse(TrainingRefusal::CheckpointClosed);
+                    return refuse(JobRefusal::CheckpointClosed);
                 }
                 found.state = None;
                 self.forget_job(&name);
@@ -100,7 +100,7 @@ impl Model {
         job.check_step(&by.trainer, step, 0)?;
         if let Some(name) = job.world.iter().find(|name| job.trainers[*name].incarnation.is_none())
         {
-            return refuse(TrainingRefusal::TrainerMissing(name.clone()));
+            return refuse(JobRefusal::TrainerMissing(name.clone()));
         }
         if job.checkpoints.iter().filter(|c| c.is_open()).count() == limits::CHECKPOINTS_OPEN_MAX {
             let max = limits::CHECKPOINTS_OPEN_MAX as u64;
@@ -132,24 +132,24 @@ impl Model {
         let datasets: BTreeSet<String> = self.trainings.datasets.keys().cloned().collect();
         let numbers = self.trainings.made.clone();
         if progress.iter().any(|p| !datasets.contains(&p.dataset)) {
-            return refuse(TrainingRefusal::DatasetUnknown);
+            return refuse(JobRefusal::DatasetUnknown);
         }
         progress.sort_by_key(|p| (numbers.iter().position(|n| *n == p.dataset), p.epoch, p.shard));
         let job = self.heard(by)?;
         let found = known(job, number)?;
         let Some(rank) = found.world.iter().position(|name| *name == by.trainer) else {
-            return refuse(TrainingRefusal::NotOfWorld);
+            return refuse(JobRefusal::NotOfWorld);
         };
         if let Some(before) = found.reports.get(&rank) {
             let stays = found.is_open() || found.is_complete();
             return match (*before == report, stays) {
                 (true, true) => Ok(Reply::Reported { complete: found.is_complete() }),
-                (true, false) => refuse(TrainingRefusal::CheckpointClosed),
-                (false, _) => refuse(TrainingRefusal::ReportConflict),
+                (true, false) => refuse(JobRefusal::CheckpointClosed),
+                (false, _) => refuse(JobRefusal::ReportConflict),
             };
         }
         if !found.is_open() {
-            return refuse(TrainingRefusal::CheckpointClosed);
+            return refuse(JobRefusal::CheckpointClosed);
         }
         let step = found.step;
         let said: Vec<_> =
@@ -157,12 +157,12 @@ impl Model {
         for p in &progress {
             let at = (p.dataset.clone(), p.epoch, p.shard);
             if said.contains(&at) {
-                return refuse(TrainingRefusal::ProgressTwice { shard: p.shard });
+                return refuse(JobRefusal::ProgressTwice { shard: p.shard });
             }
             if job.is_done(&p.dataset, p.epoch) {
-                return refuse(TrainingRefusal::ClaimStale);
+                return refuse(JobRefusal::ClaimStale);
             }
-            let Some(cells) = job.shard(&at) else { return refuse(TrainingRefusal::ClaimStale) };
+            let Some(cells) = job.shard(&at) else { return refuse(JobRefusal::ClaimStale) };
             let least = cells.iter().filter(|c| c.is_in_at(step)).count() as u32;
             // As many as were in at the first report of a later step, or as a holder may have read.
             let later = cells.iter().filter_map(|c| c.step).filter(|s| *s > step).min();
@@ -173,7 +173,7 @@ impl Model {
             };
             if !(least..=most).contains(&p.samples) {
                 let (shard, samples) = (p.shard, u64::from(p.samples));
-                return refuse(TrainingRefusal::Progress { shard, samples, least, most });
+                return refuse(JobRefusal::Progress { shard, samples, least, most });
             }
         }
         let trainer = job.trainers.get_mut(&by.trainer).expect("heard");
@@ -228,5 +228,5 @@ fn complete_checkpoint(job: &mut Job, number: usize) -> bool {
 fn known(job: &mut Job, number: u32) -> Result<&mut Checkpoint, Rejection> {
     let at = (number as usize).checked_sub(1);
     let found = at.and_then(|at| job.checkpoints.get_mut(at)).filter(|c| c.state.is_some());
-    found.ok_or(Rejection::Training(TrainingRefusal::CheckpointUnknown))
+    found.ok_or(Rejection::Job(JobRefusal::CheckpointUnknown))
 }

@@ -4,7 +4,7 @@
 use super::{Cell, Job, refuse};
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::Attempt;
-use rollout_ledger::{DatasetSpec, Reply, ShardOp, ShardRef, TrainerRef, TrainingRefusal};
+use rollout_ledger::{DatasetSpec, JobRefusal, Reply, ShardOp, ShardRef, TrainerRef};
 
 fn first_u64(hasher: &blake3::Hasher) -> u64 {
     u64::from_le_bytes(hasher.finalize().as_bytes()[..8].try_into().unwrap())
@@ -111,7 +111,7 @@ impl Model {
     fn claim_shard(&mut self, by: &TrainerRef, dataset: String, epoch: u64) -> Outcome {
         self.heard(by)?;
         let Some(spec) = self.trainings.datasets.get(&dataset).cloned() else {
-            return refuse(TrainingRefusal::DatasetUnknown);
+            return refuse(JobRefusal::DatasetUnknown);
         };
         let token = Attempt::at(self.index, self.granted);
         let job = self.heard(by)?;
@@ -136,7 +136,7 @@ impl Model {
     ) -> Outcome {
         self.heard(by)?;
         if !self.trainings.datasets.contains_key(&shard.dataset) {
-            return refuse(TrainingRefusal::DatasetUnknown);
+            return refuse(JobRefusal::DatasetUnknown);
         }
         let job = self.heard(by)?;
         let at = (shard.dataset.clone(), shard.epoch, shard.number);
@@ -144,7 +144,7 @@ impl Model {
         if job.is_done(&epoch.0, epoch.1) {
             return match samples {
                 None => Ok(Reply::ShardEnded { epoch_finished: true }),
-                Some(_) => refuse(TrainingRefusal::ClaimStale),
+                Some(_) => refuse(JobRefusal::ClaimStale),
             };
         }
         let finished = |job: &Job| job.cells[&epoch].iter().flatten().all(Cell::is_in);
@@ -153,7 +153,7 @@ impl Model {
             None if samples.is_none() && job.by_token.get(&at) == Some(&shard.token) => {
                 return Ok(Reply::ShardEnded { epoch_finished: finished(job) });
             }
-            _ => return refuse(TrainingRefusal::ClaimStale),
+            _ => return refuse(JobRefusal::ClaimStale),
         }
         let cells = job.shard(&at).expect("claimed");
         let (len, done) = (cells.len(), cells.iter().filter(|c| c.is_in()).count());
@@ -162,7 +162,7 @@ impl Model {
         if samples < least || samples > len {
             let (shard, samples) = (shard.number, samples as u64);
             let (least, most) = (least as u32, len as u32);
-            return refuse(TrainingRefusal::Progress { shard, samples, least, most });
+            return refuse(JobRefusal::Progress { shard, samples, least, most });
         }
         let mark = cells.iter().filter(|c| !c.sealed).filter_map(|c| c.step).max();
         if samples > done {

@@ -5,7 +5,7 @@ use super::{Checkpoint, Job, Trainer, refuse};
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    JobName, LossPolicy, Rejection, Reply, TrainerDecl, TrainerOp, TrainingRefusal, limits,
+    JobName, JobRefusal, LossPolicy, Rejection, Reply, TrainerDecl, TrainerOp, limits,
 };
 
 impl Model {
@@ -56,7 +56,7 @@ impl Model {
             TrainerOp::DeleteJob(name) => {
                 let Some(job) = self.trainings.jobs.get_mut(&name) else { return Ok(Reply::Ok) };
                 if job.trainers.values().any(|t| t.incarnation.is_some()) {
-                    return refuse(TrainingRefusal::JobActive);
+                    return refuse(JobRefusal::JobActive);
                 }
                 job.give_up(|c| c.state.is_some());
                 let checkpoints = std::mem::take(&mut job.checkpoints);
@@ -203,7 +203,7 @@ impl Model {
         let asked = (world.clone(), from, on_loss);
         if round == present && round != 0 {
             if asked != job.asked || !job.trainers.contains_key(&trainer.name) {
-                return refuse(TrainingRefusal::RoundConflict { round: present });
+                return refuse(JobRefusal::RoundConflict { round: present });
             }
             if let Some(refused) = self.succeed(&name, &trainer)? {
                 return Ok(refused);
@@ -220,12 +220,12 @@ impl Model {
             return self.incarnation(&name, trainer);
         }
         if round != 0 && round < present {
-            return refuse(TrainingRefusal::RoundConflict { round: present });
+            return refuse(JobRefusal::RoundConflict { round: present });
         }
         if from != 0 {
             match job.checkpoints.get(from as usize - 1) {
                 Some(checkpoint) if checkpoint.is_complete() => job.base = from as usize,
-                _ => return refuse(TrainingRefusal::CheckpointUnknown),
+                _ => return refuse(JobRefusal::CheckpointUnknown),
             }
         }
         job.give_up(Checkpoint::is_open);

@@ -7,9 +7,9 @@
 use super::TrainerDecl;
 use crate::batch::spec::check_name;
 use crate::kernel::id::{LedgerMs, TrainingNo};
+use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
-use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
 use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
@@ -92,7 +92,7 @@ impl Trainings {
         let present = training.head.round;
         if round == present && round != 0 {
             if asked != training.head.asked || !training.trainers.contains_key(&trainer.name) {
-                return Err(TrainingRefusal::RoundConflict { round: present }.into());
+                return Err(JobRefusal::RoundConflict { round: present }.into());
             }
             if let Some(refused) = self.succeed(out, no, &trainer)? {
                 return Ok(refused);
@@ -101,12 +101,12 @@ impl Trainings {
             return Ok(self.give_incarnation(no, trainer, out.ctx.session(), now));
         }
         if round != 0 && round < present {
-            return Err(TrainingRefusal::RoundConflict { round: present }.into());
+            return Err(JobRefusal::RoundConflict { round: present }.into());
         }
         let base = match from {
             0 => training.head.base,
             _ if training.checkpoints.get(&from).is_some_and(|c| c.is_complete()) => from,
-            _ => return Err(TrainingRefusal::CheckpointUnknown.into()),
+            _ => return Err(JobRefusal::CheckpointUnknown.into()),
         };
         if let Some(training) = self.by_no.get_mut(&no).filter(|_| new) {
             training.head.generation = 0;

@@ -8,8 +8,8 @@ use super::commands::blob;
 use super::{hex, lock};
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    GrantedRows, HeldRows, RefusedRows, Rejection, Reply, Rows, SegmentRef, StoreAnswer,
-    Superseded, TrainingRefusal,
+    GrantedRows, HeldRows, JobRefusal, RefusedRows, Rejection, Reply, Rows, SegmentRef,
+    StoreAnswer, Superseded,
 };
 use std::fmt::Debug;
 
@@ -129,16 +129,7 @@ examples!(rejections, Rejection, {
     AlreadyDecided: Rejection::AlreadyDecided,
     RunActive: Rejection::RunActive,
     RunDeleting: Rejection::RunDeleting,
-    RendezvousClosed: Rejection::RendezvousClosed,
-    RendezvousConflict: Rejection::RendezvousConflict { min: 200, max: 300 },
-    ParticipantUnknown: Rejection::ParticipantUnknown,
-    BarrierUnknown: Rejection::BarrierUnknown,
-    BarrierConflict: Rejection::BarrierConflict,
-    NotOfBarrier: Rejection::NotOfBarrier { name: "p".into() },
-    BarrierGeneration: Rejection::BarrierGeneration { latest: 300, state: "waits".into() },
-    DatasetConflict: Rejection::DatasetConflict,
-    DatasetInUse: Rejection::DatasetInUse,
-    Training: Rejection::Training(TrainingRefusal::JobUnknown),
+    Job: Rejection::Job(JobRefusal::JobUnknown),
     ManifestStale: Rejection::ManifestStale,
     DeadlineExceeded: Rejection::DeadlineExceeded,
     OverQuota: Rejection::OverQuota {
@@ -154,29 +145,79 @@ examples!(rejections, Rejection, {
     RevocationUnknown: Rejection::RevocationUnknown("worker/gpu-1".into()),
     AuthorRevoked: Rejection::AuthorRevoked("admin/ann".into()),
     RevocationWider: Rejection::RevocationWider("worker/gpu-1".into()),
-    NotOfRound: Rejection::NotOfRound { round: 300, job: "train".into() },
     NamespaceDenied: Rejection::NamespaceDenied("team".into()),
     ClusterDenied: Rejection::ClusterDenied,
 });
 
-examples!(training_refusals, TrainingRefusal, {
-    JobUnknown: TrainingRefusal::JobUnknown,
-    JobDeleting: TrainingRefusal::JobDeleting,
-    JobActive: TrainingRefusal::JobActive,
-    TicketVoid: TrainingRefusal::TicketVoid,
-    Torn: TrainingRefusal::Torn { trainer: "t0".into(), host: "h1".into() },
-    RoundConflict: TrainingRefusal::RoundConflict { round: 300 },
-    DatasetUnknown: TrainingRefusal::DatasetUnknown,
-    ClaimStale: TrainingRefusal::ClaimStale,
-    StepStale: TrainingRefusal::StepStale { step: 300, last: 301 },
-    Progress: TrainingRefusal::Progress { shard: 200, samples: 70_000, least: 129, most: 300 },
-    ProgressTwice: TrainingRefusal::ProgressTwice { shard: 200 },
-    TrainerMissing: TrainingRefusal::TrainerMissing("t1".into()),
-    NotOfWorld: TrainingRefusal::NotOfWorld,
-    CheckpointUnknown: TrainingRefusal::CheckpointUnknown,
-    CheckpointClosed: TrainingRefusal::CheckpointClosed,
-    ReportConflict: TrainingRefusal::ReportConflict,
+examples!(job_refusals, JobRefusal, {
+    JobUnknown: JobRefusal::JobUnknown,
+    JobDeleting: JobRefusal::JobDeleting,
+    JobActive: JobRefusal::JobActive,
+    TicketVoid: JobRefusal::TicketVoid,
+    Torn: JobRefusal::Torn { trainer: "t0".into(), host: "h1".into() },
+    RoundConflict: JobRefusal::RoundConflict { round: 300 },
+    DatasetUnknown: JobRefusal::DatasetUnknown,
+    ClaimStale: JobRefusal::ClaimStale,
+    StepStale: JobRefusal::StepStale { step: 300, last: 301 },
+    Progress: JobRefusal::Progress { shard: 200, samples: 70_000, least: 129, most: 300 },
+    ProgressTwice: JobRefusal::ProgressTwice { shard: 200 },
+    TrainerMissing: JobRefusal::TrainerMissing("t1".into()),
+    NotOfWorld: JobRefusal::NotOfWorld,
+    CheckpointUnknown: JobRefusal::CheckpointUnknown,
+    CheckpointClosed: JobRefusal::CheckpointClosed,
+    ReportConflict: JobRefusal::ReportConflict,
+    RendezvousClosed: JobRefusal::RendezvousClosed,
+    RendezvousConflict: JobRefusal::RendezvousConflict { min: 200, max: 300 },
+    ParticipantUnknown: JobRefusal::ParticipantUnknown,
+    NotOfRound: JobRefusal::NotOfRound { round: 300, job: "train".into() },
+    BarrierUnknown: JobRefusal::BarrierUnknown,
+    BarrierConflict: JobRefusal::BarrierConflict,
+    NotOfBarrier: JobRefusal::NotOfBarrier { name: "p".into() },
+    BarrierGeneration: JobRefusal::BarrierGeneration { latest: 300, state: "waits".into() },
+    DatasetConflict: JobRefusal::DatasetConflict,
+    DatasetInUse: JobRefusal::DatasetInUse,
 });
+
+/// The refusals about jobs that are stored as kinds of rejections, in the order in which these are recorded.
+const STORED_AS_REJECTIONS: [&str; 10] = [
+    "RendezvousClosed",
+    "RendezvousConflict",
+    "ParticipantUnknown",
+    "BarrierUnknown",
+    "BarrierConflict",
+    "NotOfBarrier",
+    "BarrierGeneration",
+    "DatasetConflict",
+    "DatasetInUse",
+    "NotOfRound",
+];
+
+/// The refusals by the names under which their bytes are recorded, in that order.
+fn refusals() -> Vec<(String, Rejection)> {
+    let (stored, of_jobs): (Vec<_>, Vec<_>) =
+        job_refusals().into_iter().partition(|(name, _)| STORED_AS_REJECTIONS.contains(name));
+    let stored = |name: &str| {
+        let found = stored.iter().find(|example| example.0 == name).expect("an example");
+        (format!("rejection.{name}"), Rejection::from(found.1.clone()))
+    };
+    let (last, first) = STORED_AS_REJECTIONS.split_last().expect("ten names");
+    let mut all = Vec::new();
+    for (name, why) in rejections() {
+        match name {
+            "Job" => {
+                all.extend(first.iter().map(|name| stored(name)));
+                all.push(("rejection.Training".to_owned(), why));
+            }
+            "NamespaceDenied" => {
+                all.push(stored(last));
+                all.push((format!("rejection.{name}"), why));
+            }
+            _ => all.push((format!("rejection.{name}"), why)),
+        }
+    }
+    all.extend(of_jobs.into_iter().map(|(name, why)| (format!("training.{name}"), why.into())));
+    all
+}
 
 /// Every example, as a reply.
 fn all() -> Vec<(String, Reply)> {
@@ -186,10 +227,7 @@ fn all() -> Vec<(String, Reply)> {
     all.extend(answers.map(|(n, answer)| (named("store_answer", n), Reply::Store(vec![answer]))));
     let nothing = Reply::Store(vec![StoreAnswer::Value(None)]);
     all.push((named("store_answer", "Value_of_nothing"), nothing));
-    let rejections = rejections().into_iter();
-    all.extend(rejections.map(|(n, why)| (named("rejection", n), Reply::Rejected(why))));
-    let refusals = training_refusals().into_iter();
-    all.extend(refusals.map(|(n, why)| (named("training", n), Reply::Rejected(why.into()))));
+    all.extend(refusals().into_iter().map(|(name, why)| (name, Reply::Rejected(why))));
     all
 }
 

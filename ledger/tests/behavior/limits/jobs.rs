@@ -2,8 +2,8 @@
 
 use crate::bench::{Bench, job, participant};
 use rollout_ledger::{
-    BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, Departed, OpKind, ParticipantDecl,
-    Policy, Rejection, RendezvousConfig, Reply, StoreName, limits, op,
+    BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, Departed, JobRefusal, OpKind,
+    ParticipantDecl, Policy, Rejection, RendezvousConfig, Reply, StoreName, limits, op,
 };
 
 fn participate(of: &str, decl: ParticipantDecl) -> OpKind {
@@ -191,7 +191,7 @@ pub(crate) fn generations() {
         assert_eq!(view.generations("b").count() as u64, number.min(most));
     }
     let why = bench.refused(arrive("b", 1, "b", alone()));
-    assert!(matches!(why, Rejection::BarrierGeneration { .. }), "{why:?}");
+    assert!(matches!(why, Rejection::Job(JobRefusal::BarrierGeneration { .. })), "{why:?}");
 }
 
 pub(crate) fn ttl() {

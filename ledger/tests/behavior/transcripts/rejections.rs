@@ -3,19 +3,19 @@
 //! *Invariant:* [`ALL`] lists every rejection of the ledger: a new one does not compile until it is listed here, and
 //! the test then requires it in the stories.
 
-use rollout_ledger::{RefusedRows, Rejection, Reply, StoreAnswer, TrainingRefusal};
+use rollout_ledger::{JobRefusal, RefusedRows, Rejection, Reply, StoreAnswer};
 use std::collections::BTreeSet;
 
 macro_rules! refusals {
-    ($($plain:ident)* ; $($training:ident)*) => {
+    ($($plain:ident)* ; $($job:ident)*) => {
         /// Every refusal by its name.
-        pub(crate) const ALL: &[&str] = &[$(stringify!($plain),)* $(stringify!($training),)*];
+        pub(crate) const ALL: &[&str] = &[$(stringify!($plain),)* $(stringify!($job),)*];
 
         fn name(why: &Rejection) -> &'static str {
             match why {
                 $(Rejection::$plain { .. } => stringify!($plain),)*
-                Rejection::Training(why) => match why {
-                    $(TrainingRefusal::$training { .. } => stringify!($training),)*
+                Rejection::Job(why) => match why {
+                    $(JobRefusal::$job { .. } => stringify!($job),)*
                 },
             }
         }
@@ -25,12 +25,12 @@ macro_rules! refusals {
 refusals! {
     EpochStale ClockStep Invalid Limit NamespaceUnknown RunUnknown SpecConflict SegmentConflict InputClosed InputMismatch
     RunEnded SessionUnknown RequestForgotten WorkerNameTaken WorkerNotReady SlotUnknown PullStale AttemptStale AlreadyDecided
-    RunActive RunDeleting RendezvousClosed RendezvousConflict ParticipantUnknown BarrierUnknown BarrierConflict NotOfBarrier
-    BarrierGeneration DatasetConflict DatasetInUse ManifestStale DeadlineExceeded OverQuota VersionLow TokenUnknown
-    TokenConflict TokenRefused RevocationUnknown RevocationWider AuthorRevoked NotOfRound
-    NamespaceDenied ClusterDenied ;
+    RunActive RunDeleting ManifestStale DeadlineExceeded OverQuota VersionLow TokenUnknown TokenConflict TokenRefused
+    RevocationUnknown RevocationWider AuthorRevoked NamespaceDenied ClusterDenied ;
     JobUnknown JobDeleting JobActive TicketVoid Torn RoundConflict DatasetUnknown ClaimStale StepStale Progress ProgressTwice
-    TrainerMissing NotOfWorld CheckpointUnknown CheckpointClosed ReportConflict
+    TrainerMissing NotOfWorld CheckpointUnknown CheckpointClosed ReportConflict RendezvousClosed RendezvousConflict
+    ParticipantUnknown NotOfRound BarrierUnknown BarrierConflict NotOfBarrier BarrierGeneration DatasetConflict
+    DatasetInUse
 }
 
 /// The refusals in a reply, by their names.

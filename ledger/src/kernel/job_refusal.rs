@@ -1,13 +1,14 @@
-//! Why the ledger refuses a request of a trainer, or a request about a job.
+//! Why the ledger refuses a request about a training job: of a participant, a trainer, or a person.
 //!
-//! *Invariant:* refusals are replies: replicated, and the same at every member.
+//! *Invariant:* refusals are replies: replicated, and the same at every member. Add variants at the end: the order is
+//! stored. Absent: how those of participants are stored (`stored_rejection.rs`).
 
 use crate::kernel::reply::Rejection;
 use serde::{Deserialize, Serialize};
 
 /// A refusal about training jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub enum TrainingRefusal {
+pub enum JobRefusal {
     /// No such job.
     #[error("no such training job")]
     JobUnknown,
@@ -83,10 +84,60 @@ pub enum TrainingRefusal {
     /// The rank reported something else before.
     #[error("the rank has reported something else already")]
     ReportConflict,
+    /// The rendezvous refuses new participants.
+    #[error("the rendezvous is closed")]
+    RendezvousClosed,
+    /// Others have joined on other terms.
+    #[error("the others of the job have joined with min {min} and max {max}")]
+    RendezvousConflict {
+        /// The others' value.
+        min: u32,
+        /// The others' value.
+        max: u32,
+    },
+    /// The incarnation is void.
+    #[error("no such participant of the job: it was lost, left or was replaced")]
+    ParticipantUnknown,
+    /// Only its members may use the store of a round.
+    #[error(
+        "the store of round {round} of job {job} is for the round's members, and the caller is none: join the rendezvous with this certificate"
+    )]
+    NotOfRound {
+        /// The round.
+        round: u64,
+        /// The job.
+        job: String,
+    },
+    /// The barrier or this generation of it does not exist.
+    #[error("no such barrier")]
+    BarrierUnknown,
+    /// The first arrival gave another definition.
+    #[error("others of this generation named another set, policy or time-out")]
+    BarrierConflict,
+    /// The barrier does not wait for the participant that arrived.
+    #[error("{name} is not among those that the generation waits for")]
+    NotOfBarrier {
+        /// The name.
+        name: String,
+    },
+    /// The barrier is elsewhere.
+    #[error("the barrier is at generation {latest}, which {state}")]
+    BarrierGeneration {
+        /// Its latest generation.
+        latest: u64,
+        /// `waits` or `has ended`.
+        state: String,
+    },
+    /// A dataset of that name is something else.
+    #[error("a dataset of that name exists with another spec")]
+    DatasetConflict,
+    /// A job reads it, or a checkpoint counts its epochs.
+    #[error("a training job reads the dataset: delete the job first")]
+    DatasetInUse,
 }
 
-impl From<TrainingRefusal> for Rejection {
-    fn from(why: TrainingRefusal) -> Self {
-        Self::Training(why)
+impl From<JobRefusal> for Rejection {
+    fn from(why: JobRefusal) -> Self {
+        Self::Job(why)
     }
 }
