@@ -26,6 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "dataset",
         "dry_run",
         "checkpoint",
+        "job",
         "maintenance",
         "namespace",
         "enrolment",

@@ -27,6 +27,7 @@ mod exchange_room;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod items;
+mod job;
 mod maintenance;
 mod members;
 pub(crate) mod message_weight;
@@ -61,6 +62,7 @@ pub(crate) use dry_run::DryRunsService;
 pub(crate) use enrolment::EnrolmentService;
 pub(crate) use events::EventsService;
 pub(crate) use items::ItemsService;
+pub(crate) use job::JobsService;
 pub(crate) use maintenance::MaintenanceService;
 pub(crate) use members::MembersService;
 pub(crate) use namespace::NamespacesService;

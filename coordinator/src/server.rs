@@ -17,9 +17,9 @@ use crate::grpc::store_probe::StoreProbe;
 use crate::grpc::trace_layer::Trace;
 use crate::grpc::{
     BarrierService, CertificatesService, CheckpointsService, ClusterService, DatasetsService,
-    DigestPace, DryRunsService, EnrolmentService, EventsService, ItemsService, MaintenanceService,
-    MembersService, NamespacesService, RendezvousService, RunsService, ShardsService, Shared,
-    StoreService, TokensService, Waits, WorkerService,
+    DigestPace, DryRunsService, EnrolmentService, EventsService, ItemsService, JobsService,
+    MaintenanceService, MembersService, NamespacesService, RendezvousService, RunsService,
+    ShardsService, Shared, StoreService, TokensService, Waits, WorkerService,
 };
 use crate::http;
 use crate::leader::fence::Fence;
@@ -296,6 +296,7 @@ async fn serve_clients(
     let waits = Waits::new(shared.clone(), Ledger::training_changes);
     let datasets = v1::datasets_server::DatasetsServer::new(DatasetsService(shared.clone()));
     let shards = ShardsService::new(shared.clone(), waits.clone());
+    let jobs = v1::jobs_server::JobsServer::new(JobsService::new(shared.clone(), store.clone()));
     let checkpoints = CheckpointsService::new(shared.clone(), waits, store);
     let job_waits = Waits::new(shared.clone(), Ledger::job_changes);
     let rendezvous = RendezvousService::new(shared.clone(), job_waits.clone());
@@ -338,6 +339,7 @@ async fn serve_clients(
         .add_service(bounded!(datasets, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(shards, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(checkpoints, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(jobs, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(cluster, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(members, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(events, SMALL_MESSAGE_BYTES_MAX))

@@ -13,6 +13,7 @@ pub(crate) mod drop_store;
 pub(crate) mod job;
 pub(crate) mod job_change;
 mod job_image;
+pub(crate) mod job_overview;
 pub(crate) mod job_view;
 pub(crate) mod join;
 pub(crate) mod leave;

@@ -238,7 +238,7 @@ fn failed(generation: &Generation, why: &BarrierFailure) -> v1::BarrierFailed {
     out
 }
 
-fn info(
+pub(super) fn info(
     job: &JobName,
     barrier: &str,
     generation: &Generation,

@@ -198,7 +198,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
             }
         }
         let leading = self.shared.leading()?;
-        let described = self.shared.seen(|l| l.job(&job).map(|j| describe(j, &leading)));
+        let described = self.shared.seen(|l| l.job(&job).map(|j| describe(j, Some(&leading))));
         let mut answer = described.ok_or_else(|| no_job(&job))?;
         answer.header = Some(self.shared.header());
         Ok(Response::new(answer))
@@ -376,16 +376,26 @@ fn infos<'a>(
     limit: usize,
     leading: &LeaderState,
 ) -> Vec<v1::RendezvousInfo> {
-    jobs.take(limit).map(|job| info(job, leading)).collect()
+    jobs.take(limit).map(|job| info(job, Some(leading))).collect()
 }
 
-fn info(view: JobView<'_>, leading: &LeaderState) -> v1::RendezvousInfo {
-    let last_call = view.rendezvous().last_call;
-    let last_call_in_ms = last_call.map_or(0, |at| at.0.saturating_sub(leading.now().0).max(1));
+/// Without a leader, the time of the last call is left out.
+pub(super) fn info(view: JobView<'_>, leading: Option<&LeaderState>) -> v1::RendezvousInfo {
+    let last_call = view.rendezvous().last_call.zip(leading);
+    let last_call_in_ms =
+        last_call.map_or(0, |(at, leading)| at.0.saturating_sub(leading.now().0).max(1));
     v1::RendezvousInfo { last_call_in_ms, ..counts(view) }
 }
 
-fn describe(view: JobView<'_>, leading: &LeaderState) -> v1::RendezvousDescribeResponse {
+/// Without a leader, the silences are left out.
+pub(super) fn describe(
+    view: JobView<'_>,
+    leading: Option<&LeaderState>,
+) -> v1::RendezvousDescribeResponse {
+    let silence_ms = |incarnation| {
+        let silence = leading.map(|l| l.keep_alives.silence(incarnation, l.now()));
+        silence.map_or(0, |silence| silence.as_millis() as u64)
+    };
     let participants = view.participants().map(|p| v1::ParticipantInfo {
         name: p.decl.name.clone(),
         host: p.decl.host.clone(),
@@ -395,7 +405,7 @@ fn describe(view: JobView<'_>, leading: &LeaderState) -> v1::RendezvousDescribeR
         standing: p.state.name().into(),
         rank: if let ParticipantState::Member { rank } = p.state { rank } else { 0 },
         keep_alive_ms: p.decl.keep_alive_ms,
-        silent_ms: leading.keep_alives.silence(p.incarnation, leading.now()).as_millis() as u64,
+        silent_ms: silence_ms(p.incarnation),
     });
     let gone = view.departures().rev().take(GONE_SHOWN).map(|d| v1::GoneInfo {
         name: d.name.clone(),

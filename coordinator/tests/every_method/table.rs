@@ -48,6 +48,7 @@ pub(crate) fn cases(f: &Fixture, epoch: u64) -> Vec<Case> {
     cases.extend(jobs::meeting(f));
     cases.extend(jobs::barrier(f));
     cases.extend(jobs::datasets(f));
+    cases.extend(jobs::whole());
     cases.extend(jobs::shards(f));
     cases.extend(jobs::checkpoints(f));
     cases.extend(batch::worker(f, epoch));

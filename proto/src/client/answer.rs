@@ -42,6 +42,7 @@ with_header! {
     DeleteJobResponse, BeginCheckpointResponse, ReportCheckpointResponse, AbortCheckpointResponse,
     WaitCheckpointResponse, LatestCheckpointResponse, ListCheckpointsResponse,
     DescribeCheckpointResponse, PruneCheckpointsResponse, LabelCheckpointResponse, RecoverResponse,
+    JobListResponse, JobDescribeResponse,
     ListNamespacesResponse, DescribeNamespaceResponse, SetQuotaResponse,
     CreateTokenResponse, ListTokensResponse, RevokeTokenResponse, RenewResponse,
     RevokeResponse, WithdrawResponse, ListRevocationsResponse,

@@ -71,6 +71,13 @@ pub fn checkpoints(channel: Channel) -> v1::checkpoints_client::CheckpointsClien
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
+/// The service for training jobs as a whole.
+pub fn jobs(channel: Channel) -> v1::jobs_client::JobsClient<Channel> {
+    v1::jobs_client::JobsClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 /// The service for workers.
 pub fn worker(channel: Channel) -> v1::worker_client::WorkerClient<Channel> {
     v1::worker_client::WorkerClient::new(channel)

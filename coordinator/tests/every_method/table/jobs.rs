@@ -169,6 +169,17 @@ pub(super) fn datasets(f: &Fixture) -> Vec<Case> {
     ]
 }
 
+pub(super) fn whole() -> Vec<Case> {
+    vec![
+        case(
+            "Jobs/List",
+            Does::Read,
+            &v1::JobListRequest { namespace: default(), job: String::new() },
+        ),
+        case("Jobs/Describe", Does::Read, &v1::JobDescribeRequest { job: job("train") }),
+    ]
+}
+
 pub(super) fn shards(f: &Fixture) -> Vec<Case> {
     use Does::{Change, Read};
     let by = || Some(f.trainer.clone());
