@@ -5,4 +5,4 @@
 pub(super) mod abort;
 pub(super) mod describe;
 pub(super) mod list;
-mod summary;
+pub(super) mod summary;

@@ -5,7 +5,7 @@ pub(crate) mod describe;
 pub(crate) mod label;
 pub(crate) mod list;
 pub(crate) mod prune;
-mod summary;
+pub(super) mod summary;
 pub(crate) mod verify;
 
 use rollout_proto::{Client, ClientError, services, v1};

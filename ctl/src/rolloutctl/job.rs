@@ -2,3 +2,6 @@
 //! `checkpoint`.
 
 pub(crate) mod delete;
+pub(crate) mod describe;
+pub(crate) mod list;
+mod shown;

@@ -2,4 +2,4 @@
 
 pub(crate) mod describe;
 pub(crate) mod list;
-mod summary;
+pub(super) mod summary;

@@ -8,7 +8,7 @@ use crate::output::{Align, Table, duration, u64_string};
 /// Why a generation failed.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Failure {
+pub(in crate::rolloutctl) struct Failure {
     /// `lost`, `left`, `timed_out` or `aborted`.
     why: String,
     participant: String,
@@ -22,23 +22,23 @@ pub(super) struct Failure {
 /// What every verb shows of a generation.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Generation {
-    pub(super) barrier: String,
+pub(in crate::rolloutctl) struct Generation {
+    pub(in crate::rolloutctl) barrier: String,
     #[serde(serialize_with = "u64_string")]
-    pub(super) generation: u64,
+    pub(in crate::rolloutctl) generation: u64,
     /// `waiting`, `open` or `failed`.
-    pub(super) state: String,
-    pub(super) arrived: u32,
-    pub(super) expected: u32,
+    pub(in crate::rolloutctl) state: String,
+    pub(in crate::rolloutctl) arrived: u32,
+    pub(in crate::rolloutctl) expected: u32,
     /// The participants that have arrived, in order of arrival; none in a list.
-    pub(super) members: Vec<String>,
-    pub(super) missing: Vec<String>,
-    pub(super) without: Vec<String>,
+    pub(in crate::rolloutctl) members: Vec<String>,
+    pub(in crate::rolloutctl) missing: Vec<String>,
+    pub(in crate::rolloutctl) without: Vec<String>,
     /// `fail` or `shrink`.
-    pub(super) policy: &'static str,
+    pub(in crate::rolloutctl) policy: &'static str,
     /// While it waits.
-    pub(super) timeout_seconds: Option<f64>,
-    pub(super) failure: Option<Failure>,
+    pub(in crate::rolloutctl) timeout_seconds: Option<f64>,
+    pub(in crate::rolloutctl) failure: Option<Failure>,
 }
 
 impl From<v1::BarrierInfo> for Generation {
@@ -72,7 +72,7 @@ impl From<v1::BarrierInfo> for Generation {
 }
 
 /// A table of several generations.
-pub(super) fn table(all: &[Generation]) -> Table {
+pub(in crate::rolloutctl) fn table(all: &[Generation]) -> Table {
     let titles = ["BARRIER", "GENERATION", "STATE", "ARRIVED", "OF", "POLICY", "TIMES OUT", "WHY"];
     let mut table = Table::new(&titles);
     for column in [1, 3, 4] {
@@ -94,7 +94,7 @@ pub(super) fn table(all: &[Generation]) -> Table {
 }
 
 #[cfg(test)]
-pub(super) fn sample() -> v1::BarrierInfo {
+pub(in crate::rolloutctl) fn sample() -> v1::BarrierInfo {
     let job = v1::JobName { namespace: "default".into(), job: "llama-sft".into() };
     v1::BarrierInfo {
         barrier: Some(v1::BarrierName { job: Some(job), barrier: "epoch".into() }),

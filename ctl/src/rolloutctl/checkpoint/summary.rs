@@ -9,37 +9,37 @@ use crate::output::{hex, u64_string};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Rank {
-    pub(super) trainer: String,
-    pub(super) reported: bool,
+pub(in crate::rolloutctl) struct Rank {
+    pub(in crate::rolloutctl) trainer: String,
+    pub(in crate::rolloutctl) reported: bool,
     #[serde(serialize_with = "u64_string")]
-    pub(super) bytes: u64,
-    pub(super) objects: u32,
+    pub(in crate::rolloutctl) bytes: u64,
+    pub(in crate::rolloutctl) objects: u32,
     /// blake3 in hex; empty if the rank has not reported.
-    pub(super) manifest: String,
+    pub(in crate::rolloutctl) manifest: String,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Checkpoint {
-    pub(super) namespace: String,
-    pub(super) job: String,
-    pub(super) number: u32,
-    pub(super) lineage: u32,
-    pub(super) parent: u32,
+pub(in crate::rolloutctl) struct Checkpoint {
+    pub(in crate::rolloutctl) namespace: String,
+    pub(in crate::rolloutctl) job: String,
+    pub(in crate::rolloutctl) number: u32,
+    pub(in crate::rolloutctl) lineage: u32,
+    pub(in crate::rolloutctl) parent: u32,
     #[serde(serialize_with = "u64_string")]
-    pub(super) step: u64,
-    pub(super) state: &'static str,
-    pub(super) label: String,
+    pub(in crate::rolloutctl) step: u64,
+    pub(in crate::rolloutctl) state: &'static str,
+    pub(in crate::rolloutctl) label: String,
     #[serde(serialize_with = "u64_string")]
-    pub(super) bytes: u64,
+    pub(in crate::rolloutctl) bytes: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) begun_wall_ms: u64,
+    pub(in crate::rolloutctl) begun_wall_ms: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) completed_wall_ms: u64,
-    pub(super) prefix: String,
+    pub(in crate::rolloutctl) completed_wall_ms: u64,
+    pub(in crate::rolloutctl) prefix: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) ranks: Vec<Rank>,
+    pub(in crate::rolloutctl) ranks: Vec<Rank>,
 }
 
 impl From<v1::Checkpoint> for Checkpoint {
@@ -77,7 +77,7 @@ impl From<v1::Checkpoint> for Checkpoint {
 }
 
 #[cfg(test)]
-pub(super) fn sample() -> Checkpoint {
+pub(in crate::rolloutctl) fn sample() -> Checkpoint {
     let rank = |trainer: &str, reported: bool| Rank {
         trainer: trainer.into(),
         reported,

@@ -20,6 +20,8 @@ use crate::rolloutctl::item::describe::DescribeArgs as ItemDescribeArgs;
 use crate::rolloutctl::item::list::ListArgs as ItemListArgs;
 use crate::rolloutctl::item::retry::RetryArgs as ItemRetryArgs;
 use crate::rolloutctl::job::delete::DeleteArgs as JobDeleteArgs;
+use crate::rolloutctl::job::describe::DescribeArgs as JobDescribeArgs;
+use crate::rolloutctl::job::list::ListArgs as JobListArgs;
 use crate::rolloutctl::namespace::describe::DescribeArgs as NamespaceDescribeArgs;
 use crate::rolloutctl::namespace::list::ListArgs as NamespaceListArgs;
 use crate::rolloutctl::namespace::set_quota::SetQuotaArgs;
@@ -149,8 +151,10 @@ branch! {
 branch! {
     /// Verbs of `job`.
     enum JobVerb {
-        /// List training jobs, newest first: training generation, trainers, epochs in progress
-        List(ShardListArgs),
+        /// List training jobs, newest first: round, participants, training generation, trainers, epochs
+        List(JobListArgs),
+        /// Show all of one job: participants, barriers, trainers, epochs, checkpoints
+        Describe(JobDescribeArgs),
         /// Delete a job without trainers, with its claims and checkpoints
         Delete(JobDeleteArgs),
         /// Show and close the rendezvous of training jobs
@@ -171,7 +175,7 @@ branch! {
 branch! {
     /// Verbs of `job shard`. The noun `shard` is hidden, and works for one release.
     enum ShardVerb {
-        /// Count each job's shards by state, per epoch in progress; the same table as `job list`
+        /// Count each job's shards by state, per epoch in progress; `job list` shows more
         #[command(hide = true)]
         List(ShardListArgs),
         /// List the shards of one epoch and their states

@@ -21,7 +21,7 @@ pub(crate) struct DescribeArgs {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Participant {
+pub(in crate::rolloutctl) struct Participant {
     name: String,
     host: String,
     addr: String,
@@ -53,7 +53,7 @@ impl From<v1::ParticipantInfo> for Participant {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct DepartedParticipant {
+pub(in crate::rolloutctl) struct DepartedParticipant {
     name: String,
     host: String,
     /// `lost`, `left` or `replaced`.
@@ -79,52 +79,62 @@ impl Report for Description {
     const KIND: &'static str = "Rendezvous";
 
     fn table(&self) -> String {
-        let mut text = table(std::slice::from_ref(&self.rendezvous), false).to_string();
-        if !self.members.is_empty() {
-            let titles = ["PARTICIPANT", "STANDING", "RANK", "HOST", "ADDRESS", "SILENT", "OF"];
-            let mut table = Table::new(&titles).align(2, Align::Right);
-            for one in &self.members {
-                table.row([
-                    one.name.clone(),
-                    one.standing.clone(),
-                    one.rank.map_or_else(|| "-".into(), |rank| rank.to_string()),
-                    one.host.clone(),
-                    one.addr.clone(),
-                    duration(one.silent_seconds),
-                    duration(one.keep_alive_seconds),
-                ]);
-            }
-            text.push_str(&format!("\n{table}"));
-        }
-        if !self.gone.is_empty() {
-            let mut table = Table::new(&["GONE", "WHY", "HOST", "WHEN", "HEARD"]);
-            for one in &self.gone {
-                table.row([
-                    one.name.clone(),
-                    one.why.clone(),
-                    one.host.clone(),
-                    age(one.at_wall_ms, self.now_wall_ms),
-                    age(one.heard_wall_ms, self.now_wall_ms),
-                ]);
-            }
-            text.push_str(&format!("\n{table}"));
-        }
-        text
+        let text = table(std::slice::from_ref(&self.rendezvous), false).to_string();
+        text + &participants(&self.members) + &departures(&self.gone, self.now_wall_ms)
+    }
+}
+
+/// A table after an empty line; nothing if there are none.
+pub(in crate::rolloutctl) fn participants(all: &[Participant]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let titles = ["PARTICIPANT", "STANDING", "RANK", "HOST", "ADDRESS", "SILENT", "OF"];
+    let mut table = Table::new(&titles).align(2, Align::Right);
+    for one in all {
+        table.row([
+            one.name.clone(),
+            one.standing.clone(),
+            one.rank.map_or_else(|| "-".into(), |rank| rank.to_string()),
+            one.host.clone(),
+            one.addr.clone(),
+            duration(one.silent_seconds),
+            duration(one.keep_alive_seconds),
+        ]);
+    }
+    format!("\n{table}")
+}
+
+/// The same, of those that are gone.
+pub(in crate::rolloutctl) fn departures(all: &[DepartedParticipant], now_wall_ms: u64) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["GONE", "WHY", "HOST", "WHEN", "HEARD"]);
+    for one in all {
+        table.row([
+            one.name.clone(),
+            one.why.clone(),
+            one.host.clone(),
+            age(one.at_wall_ms, now_wall_ms),
+            age(one.heard_wall_ms, now_wall_ms),
+        ]);
+    }
+    format!("\n{table}")
+}
+
+impl From<v1::GoneInfo> for DepartedParticipant {
+    fn from(wire: v1::GoneInfo) -> Self {
+        let v1::GoneInfo { name, host, why, at_wall_ms, heard_wall_ms } = wire;
+        Self { name, host, why, at_wall_ms, heard_wall_ms }
     }
 }
 
 fn description(answer: v1::RendezvousDescribeResponse, now_wall_ms: u64) -> Description {
-    let gone = answer.gone.into_iter().map(|g| DepartedParticipant {
-        name: g.name,
-        host: g.host,
-        why: g.why,
-        at_wall_ms: g.at_wall_ms,
-        heard_wall_ms: g.heard_wall_ms,
-    });
     Description {
         rendezvous: answer.rendezvous.unwrap_or_default().into(),
         members: answer.participants.into_iter().map(Participant::from).collect(),
-        gone: gone.collect(),
+        gone: answer.gone.into_iter().map(DepartedParticipant::from).collect(),
         now_wall_ms,
     }
 }

@@ -8,25 +8,25 @@ use crate::output::{Align, Table, duration, u64_string};
 /// What every verb shows of a rendezvous.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Rendezvous {
-    pub(super) namespace: String,
-    pub(super) job: String,
+pub(in crate::rolloutctl) struct Rendezvous {
+    pub(in crate::rolloutctl) namespace: String,
+    pub(in crate::rolloutctl) job: String,
     /// `idle`, `forming`, `complete` or `closed`.
-    pub(super) state: String,
-    pub(super) closed: bool,
+    pub(in crate::rolloutctl) state: String,
+    pub(in crate::rolloutctl) closed: bool,
     #[serde(serialize_with = "u64_string")]
-    pub(super) round: u64,
-    pub(super) min: u32,
-    pub(super) max: u32,
+    pub(in crate::rolloutctl) round: u64,
+    pub(in crate::rolloutctl) min: u32,
+    pub(in crate::rolloutctl) max: u32,
     /// Members of the round that are still present, or participants that have joined the forming one.
-    pub(super) joined: u32,
-    pub(super) waiting: u32,
-    pub(super) redundant: u32,
-    pub(super) participants: u32,
+    pub(in crate::rolloutctl) joined: u32,
+    pub(in crate::rolloutctl) waiting: u32,
+    pub(in crate::rolloutctl) redundant: u32,
+    pub(in crate::rolloutctl) participants: u32,
     #[serde(serialize_with = "u64_string")]
-    pub(super) version: u64,
+    pub(in crate::rolloutctl) version: u64,
     /// While the last call runs.
-    pub(super) last_call_seconds: Option<f64>,
+    pub(in crate::rolloutctl) last_call_seconds: Option<f64>,
 }
 
 impl From<v1::RendezvousInfo> for Rendezvous {
@@ -52,7 +52,7 @@ impl From<v1::RendezvousInfo> for Rendezvous {
 }
 
 /// A table of several; with their namespaces if there are several.
-pub(super) fn table(all: &[Rendezvous], everywhere: bool) -> Table {
+pub(in crate::rolloutctl) fn table(all: &[Rendezvous], everywhere: bool) -> Table {
     let namespace: &[&str] = if everywhere { &["NAMESPACE"] } else { &[] };
     let titles =
         ["JOB", "STATE", "ROUND", "JOINED", "MIN", "MAX", "WAITING", "REDUNDANT", "LAST CALL"];
@@ -79,7 +79,7 @@ pub(super) fn table(all: &[Rendezvous], everywhere: bool) -> Table {
 }
 
 #[cfg(test)]
-pub(super) fn sample() -> v1::RendezvousInfo {
+pub(in crate::rolloutctl) fn sample() -> v1::RendezvousInfo {
     v1::RendezvousInfo {
         job: Some(v1::JobName { namespace: "default".into(), job: "llama-sft".into() }),
         state: "forming".into(),

@@ -1,4 +1,4 @@
-//! `rolloutctl job list [JOB]`: the training jobs, their trainers, and the epochs in progress.
+//! `rolloutctl job shard list [JOB]`: the jobs with trainers, and their epochs in progress. Hidden; `job list` shows more.
 
 use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn output_matches_the_golden_file() {
         let report = JobList { jobs: vec![sample()], unconfirmed: None, everywhere: false };
-        crate::golden::report("job-list.txt", &report);
+        crate::golden::report("shard-list.txt", &report);
         let table = JobList { everywhere: true, ..report }.table();
         assert!(table.starts_with("NAMESPACE  JOB        LINEAGE    STEP"), "{table}");
         assert!(table.contains("\ndefault    llama-sft        2  12,000"), "{table}");

@@ -9,49 +9,49 @@ use crate::output::u64_string;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Lineage {
-    pub(super) number: u32,
+pub(in crate::rolloutctl) struct Lineage {
+    pub(in crate::rolloutctl) number: u32,
     #[serde(serialize_with = "u64_string")]
-    pub(super) round: u64,
-    pub(super) checkpoint: u32,
+    pub(in crate::rolloutctl) round: u64,
+    pub(in crate::rolloutctl) checkpoint: u32,
     #[serde(serialize_with = "u64_string")]
-    pub(super) step: u64,
+    pub(in crate::rolloutctl) step: u64,
     /// Why it is torn; empty if it is whole.
-    pub(super) torn: String,
+    pub(in crate::rolloutctl) torn: String,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Pass {
-    pub(super) dataset: String,
+pub(in crate::rolloutctl) struct Pass {
+    pub(in crate::rolloutctl) dataset: String,
     #[serde(serialize_with = "u64_string")]
-    pub(super) epoch: u64,
-    pub(super) shards: u32,
-    pub(super) free: u32,
-    pub(super) claimed: u32,
-    pub(super) finished: u32,
-    pub(super) sealed: u32,
+    pub(in crate::rolloutctl) epoch: u64,
+    pub(in crate::rolloutctl) shards: u32,
+    pub(in crate::rolloutctl) free: u32,
+    pub(in crate::rolloutctl) claimed: u32,
+    pub(in crate::rolloutctl) finished: u32,
+    pub(in crate::rolloutctl) sealed: u32,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Trainer {
-    pub(super) name: String,
-    pub(super) host: String,
-    pub(super) present: bool,
-    pub(super) shards: u32,
+pub(in crate::rolloutctl) struct Trainer {
+    pub(in crate::rolloutctl) name: String,
+    pub(in crate::rolloutctl) host: String,
+    pub(in crate::rolloutctl) present: bool,
+    pub(in crate::rolloutctl) shards: u32,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Job {
-    pub(super) namespace: String,
-    pub(super) job: String,
-    pub(super) lineage: Lineage,
-    pub(super) trainers: Vec<Trainer>,
-    pub(super) passes: Vec<Pass>,
-    pub(super) checkpoints: u32,
-    pub(super) keep_last: u32,
+pub(in crate::rolloutctl) struct Job {
+    pub(in crate::rolloutctl) namespace: String,
+    pub(in crate::rolloutctl) job: String,
+    pub(in crate::rolloutctl) lineage: Lineage,
+    pub(in crate::rolloutctl) trainers: Vec<Trainer>,
+    pub(in crate::rolloutctl) passes: Vec<Pass>,
+    pub(in crate::rolloutctl) checkpoints: u32,
+    pub(in crate::rolloutctl) keep_last: u32,
 }
 
 impl From<v1::Pass> for Pass {
@@ -82,7 +82,7 @@ impl From<v1::Job> for Job {
 }
 
 #[cfg(test)]
-pub(super) fn sample() -> Job {
+pub(in crate::rolloutctl) fn sample() -> Job {
     let trainer = |name: &str, present: bool, shards: u32| Trainer {
         name: name.into(),
         host: "h0".into(),
@@ -101,7 +101,7 @@ pub(super) fn sample() -> Job {
 }
 
 #[cfg(test)]
-pub(super) fn pass() -> Pass {
+pub(in crate::rolloutctl) fn pass() -> Pass {
     Pass {
         dataset: "fineweb".into(),
         epoch: 1,
