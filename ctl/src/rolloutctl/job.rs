@@ -4,4 +4,4 @@
 pub(crate) mod delete;
 pub(crate) mod describe;
 pub(crate) mod list;
-mod shown;
+mod summary;

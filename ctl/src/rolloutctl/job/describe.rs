@@ -6,18 +6,18 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
-use super::shown::Job;
+use super::summary::Job;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, bytes, count};
 use crate::rolloutctl::barrier::summary::{self as barrier, Generation};
-use crate::rolloutctl::checkpoint::shown::Checkpoint;
+use crate::rolloutctl::checkpoint::summary::Checkpoint;
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::rendezvous::describe::{
     DepartedParticipant, Participant, departures, participants,
 };
 use crate::rolloutctl::rendezvous::summary::Rendezvous;
 use crate::rolloutctl::run::now_wall_ms;
-use crate::rolloutctl::shard::shown::{Job as Training, Pass, Trainer};
+use crate::rolloutctl::shard::summary::{Job as Training, Pass, Trainer};
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -208,7 +208,7 @@ async fn one(connect: &ConnectArgs, format: Format, job: String) -> anyhow::Resu
 
 #[cfg(test)]
 mod tests {
-    use super::super::shown::{sample, sample_of_participants};
+    use super::super::summary::{sample, sample_of_participants};
     use super::*;
 
     fn answer() -> v1::JobDescribeResponse {
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_description_has_both_parts_of_a_job() {
-        let checkpoints = vec![crate::rolloutctl::checkpoint::shown::sample()];
+        let checkpoints = vec![crate::rolloutctl::checkpoint::summary::sample()];
         let report = report(sample(), checkpoints);
         crate::golden::report("job-describe.txt", &report);
         let text = report.table();

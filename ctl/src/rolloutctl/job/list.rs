@@ -3,11 +3,11 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
-use super::shown::Job;
+use super::summary::Job;
 use crate::output::{self, Align, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
-use crate::rolloutctl::shard::shown::{Job as Training, Pass};
+use crate::rolloutctl::shard::summary::{Job as Training, Pass};
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -126,7 +126,7 @@ impl Verb for ListArgs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shown::{sample, sample_of_participants};
+    use super::super::summary::{sample, sample_of_participants};
     use super::*;
 
     #[test]

@@ -6,7 +6,7 @@ use rollout_proto::v1;
 use serde::Serialize;
 
 use crate::rolloutctl::rendezvous::summary::Rendezvous;
-use crate::rolloutctl::shard::shown::Job as Training;
+use crate::rolloutctl::shard::summary::Job as Training;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -31,7 +31,7 @@ impl From<v1::WholeJob> for Job {
 #[cfg(test)]
 pub(super) fn sample() -> Job {
     let rendezvous = crate::rolloutctl::rendezvous::summary::sample().into();
-    let training = crate::rolloutctl::shard::shown::sample();
+    let training = crate::rolloutctl::shard::summary::sample();
     let (namespace, job) = ("default".into(), "llama-sft".into());
     Job { namespace, job, rendezvous: Some(rendezvous), training: Some(training) }
 }
