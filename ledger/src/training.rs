@@ -14,6 +14,7 @@ pub(crate) mod job;
 pub(crate) mod job_change;
 mod job_image;
 pub(crate) mod job_overview;
+pub(crate) mod job_table;
 pub(crate) mod job_view;
 pub(crate) mod join;
 pub(crate) mod leave;

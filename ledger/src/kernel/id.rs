@@ -68,7 +68,8 @@ number!(
     DatasetNo(u32)
 );
 number!(
-    /// A training job. Counts from 1 in the order of first use and is never used again.
+    /// A training: the number of its job. Below cluster version 4 its own, which counts from 1 in the order of first use
+    /// and is never used again.
     TrainingNo(u32)
 );
 number!(

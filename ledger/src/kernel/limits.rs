@@ -133,9 +133,9 @@ pub const STORE_VALUE_OPS_MAX: usize = 8;
 pub const STORE_PAIRS_MAX: usize = 4096;
 /// Ledger time after which an unused store is forgotten.
 pub const STORE_TTL_MS: u64 = 24 * 60 * 60 * 1000;
-/// Jobs of one namespace; the longest-unused one without participants makes room.
+/// Jobs of one namespace; the longest-unused one without participants and without a training makes room.
 pub const JOBS_MAX: usize = 1024;
-/// Ledger time after which a job without participants is forgotten, even a closed one.
+/// Ledger time after which a job without participants and without a training is forgotten, even a closed one.
 pub const JOB_TTL_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 /// Participants of one job.
 pub const PARTICIPANTS_MAX: usize = 4096;
@@ -158,7 +158,7 @@ pub const DATASETS_MAX: usize = 1024;
 pub const SHARDS_MAX: u32 = 65_536;
 /// Epochs of a dataset in a job.
 pub const EPOCHS_MAX: u64 = u32::MAX as u64;
-/// Training jobs of one namespace.
+/// Trainings of one namespace, below cluster version 4. From it on [`JOBS_MAX`] covers them.
 pub const TRAININGS_MAX: usize = 1024;
 /// Trainers of a job.
 pub const TRAINERS_MAX: usize = 1024;

@@ -115,6 +115,7 @@ impl Ledger {
                 self.convert_image(before);
                 self.reindex_stores(before);
                 self.separate_sessions(&ctx, before);
+                self.join_trainings(before);
                 if self.is_fair() && !was_fair {
                     self.begin_fair_sharing();
                 }

@@ -49,7 +49,7 @@ impl Ledger {
         self.meta.epoch = epoch;
         let now = self.meta.clock;
         self.workers.listen_anew(now);
-        self.trainings.listen_anew(now);
+        self.jobs.listen_anew(now);
         Reply::EpochOpened { at: now }
     }
 
@@ -62,7 +62,7 @@ impl Ledger {
         let clients = self.clients.next_end();
         let stores = self.stores.next_end();
         let jobs = self.jobs.next_time();
-        let trainers = self.trainings.next_end().filter(|_| self.ends_silent_trainers());
+        let trainers = self.jobs.next_end().filter(|_| self.ends_silent_trainers());
         rows.into_iter()
             .chain(incidents)
             .chain(cordons)
@@ -90,7 +90,7 @@ impl Ledger {
         self.tick_jobs(ctx);
         if self.ends_silent_trainers() {
             let out = &mut Emitter::new(ctx, &mut self.events);
-            self.trainings.lose_silent(self.meta.clock, out);
+            self.jobs.lose_silent(self.meta.clock, out);
         }
         self.tokens.forget_expired(self.meta.clock);
     }

@@ -60,7 +60,7 @@ impl Ledger {
         self.members.drain(&mut delta);
         self.settings.drain(&mut delta);
         self.datasets.drain(&mut delta);
-        self.trainings.drain(&mut delta);
+        self.jobs.drain_trainings(&mut delta);
         self.workers.drain(self.meta.version, &mut delta);
         self.namespaces.drain(&mut delta);
         self.runs.drain(self.meta.version, &mut delta);
@@ -83,11 +83,11 @@ impl Ledger {
         self.tokens.each_token(&mut each);
         self.each_flight(&mut each);
         self.jobs.each_head(&mut each);
-        self.trainings.each_dataset_epoch(&mut each);
-        self.trainings.each_trainer(&mut each);
+        self.jobs.each_dataset_epoch(&mut each);
+        self.jobs.each_trainer(&mut each);
         self.stores.each_head(&mut each);
         self.stores.each_value(&mut each);
-        self.trainings.each_head(&mut each);
+        self.jobs.each_training_head(&mut each);
         each(&key(b'M', &[]), &codec::encode(&self.meta));
         if let Some(holders) = self.clients.holders_record() {
             each(HOLDERS_KEY, &holders);
@@ -105,7 +105,7 @@ impl Ledger {
         self.runs.each_head(&mut each);
         self.each_segment(&mut each);
         self.runs.each_trouble(&mut each);
-        self.trainings.each_checkpoint(&mut each);
+        self.jobs.each_checkpoint(&mut each);
         self.each_returned(&mut each);
         self.workers.each_worker(self.meta.version, &mut each);
         self.unreported_starts.each_session(&mut each);

@@ -57,7 +57,7 @@ impl Ledger {
         ledger.stores.check_loaded()?;
         ledger.jobs.check_loaded()?;
         ledger.datasets.derive();
-        if !ledger.trainings.derive(&ledger.datasets) {
+        if !ledger.jobs.derive_trainings(ledger.meta.version, &ledger.datasets) {
             return Err(bad(b"L"));
         }
         ledger.derive();
@@ -83,7 +83,7 @@ impl Ledger {
             Some(b'J' | b'K' | b'Q') => self.stores.load(key, value)?,
             Some(b'A' | b'B' | b'G') => self.jobs.load(key, value)?,
             Some(b'D') => self.datasets.load(key, value)?,
-            _ => self.trainings.load(key, value)?,
+            _ => self.jobs.load_training(key, value)?,
         }
         Ok(())
     }

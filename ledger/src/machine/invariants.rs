@@ -43,7 +43,7 @@ impl Ledger {
         self.check_unreported_starts()?;
         self.stores.check()?;
         self.jobs.check()?;
-        self.trainings.check(&self.datasets)?;
+        self.jobs.check_trainings(self.meta.version, &self.datasets)?;
         self.tokens.check()?;
         self.revocations.check()?;
         self.members.check(self.meta.version)?;

@@ -26,7 +26,6 @@ use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SlotRef};
 use crate::machine::event::Event;
 use crate::training::dataset::Datasets;
 use crate::training::job::Jobs;
-use crate::training::state::Trainings;
 use crate::training::store::Stores;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +63,6 @@ pub struct Ledger {
     pub(crate) stores: Stores,
     pub(crate) jobs: Jobs,
     pub(crate) datasets: Datasets,
-    pub(crate) trainings: Trainings,
     pub(crate) tokens: Tokens,
     pub(crate) revocations: Revocations,
     pub(crate) members: MemberReports,
@@ -106,6 +104,7 @@ pub(crate) struct Meta {
     pub(crate) stores_made: u32,
     pub(crate) jobs_made: u32,
     pub(crate) datasets_made: u32,
+    /// Below version 4 only: then a training has the number of its job.
     pub(crate) trainings_made: u32,
     /// The run whose turn it is within each priority.
     pub(crate) turns: BTreeMap<u8, RunNo>,
@@ -142,7 +141,6 @@ impl Ledger {
             stores: Stores::default(),
             jobs: Jobs::default(),
             datasets: Datasets::default(),
-            trainings: Trainings::default(),
             tokens: Tokens::default(),
             revocations: Revocations::default(),
             members: MemberReports::default(),

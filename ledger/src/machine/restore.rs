@@ -38,7 +38,7 @@ impl Ledger {
             self.lose_participant(&ctx, incarnation, None);
         }
         let out = &mut Emitter::new(&ctx, &mut self.events);
-        self.trainings.lose_all("its cluster was restored", out);
+        self.jobs.lose_all("its cluster was restored", out);
         let meta = &mut self.meta;
         meta.ancestors.push(std::mem::replace(&mut meta.cluster_id, cluster_id));
         let over = meta.ancestors.len().saturating_sub(ANCESTORS_MAX);
@@ -62,7 +62,6 @@ impl Ledger {
         self.stores.forget_dirty();
         self.jobs.forget_dirty();
         self.datasets.forget_dirty();
-        self.trainings.forget_dirty();
         self
     }
 

@@ -24,8 +24,12 @@ pub const NAMESPACES_VERSION: u32 = 4;
 /// and reports the lost ones. Below it, trainers' keep-alives are in the log, and a `Tick` loses the silent ones.
 pub const SILENT_TRAINERS_VERSION: u32 = 4;
 
+/// The cluster version from which on a job and its training are one record, with one number and one limit. Below it,
+/// trainings are beside the jobs (`training/job_table.rs`).
+pub const ONE_RECORD_VERSION: u32 = 4;
+
 /// The first and the last cluster version that this build can run. Version 4 adds kinds of operations and the namespace
-/// rule, and takes the keep-alives of trainers out of the log; the image is that of version 3.
+/// rule, takes the keep-alives of trainers out of the log, and gives the records of a training the number of its job.
 pub const SUPPORTED_VERSIONS: (u32, u32) = (1, 4);
 
 /// Defines, from one table, which version introduced each variant of an enum that operations contain, and the list of

@@ -16,8 +16,8 @@ use crate::training::checkpoint::{
     Checkpoint, CheckpointOp, CheckpointState, RankReport, Sealed, ShardProgress,
 };
 use crate::training::dataset::Datasets;
-use crate::training::job::JobName;
-use crate::training::state::{TrainerRef, Training, Trainings};
+use crate::training::job::{JobName, Jobs};
+use crate::training::state::{TrainerRef, Training};
 use std::collections::BTreeMap;
 
 /// An epoch of a dataset, one of its shards, and how many of the shard's samples are in.
@@ -65,12 +65,12 @@ impl Operation for CheckpointOp {
     }
 
     fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
-        let trainings = &ledger.trainings;
+        let jobs = &ledger.jobs;
         match self {
-            Self::Abort { job, number } => Some(trainings.check_abort(job, *number).map(drop)),
-            Self::Retain { job, .. } => Some(trainings.open_no(job).map(drop)),
+            Self::Abort { job, number } => Some(jobs.check_abort(job, *number).map(drop)),
+            Self::Retain { job, .. } => Some(jobs.open_training(job).map(drop)),
             Self::Label { job, number, label } => {
-                Some(trainings.check_label(job, *number, label).map(drop))
+                Some(jobs.check_label(job, *number, label).map(drop))
             }
             Self::Begin { .. } | Self::Report { .. } | Self::Forget { .. } => None,
         }
@@ -83,28 +83,26 @@ impl Operation for CheckpointOp {
 
 impl Ledger {
     fn checkpoint_op(&mut self, ctx: &Context, op: CheckpointOp) -> Result<Reply, Rejection> {
-        let (trainings, datasets) = (&mut self.trainings, &self.datasets);
+        let (jobs, datasets) = (&mut self.jobs, &self.datasets);
         let out = &mut Emitter::new(ctx, &mut self.events);
         match op {
-            CheckpointOp::Begin { by, step, label } => {
-                trainings.begin_checkpoint(ctx, by, step, label)
-            }
+            CheckpointOp::Begin { by, step, label } => jobs.begin_checkpoint(ctx, by, step, label),
             CheckpointOp::Report { by, number, report, progress } => {
-                trainings.report_checkpoint(datasets, out, by, (number, *report), progress)
+                jobs.report_checkpoint(datasets, out, by, (number, *report), progress)
             }
-            CheckpointOp::Abort { job, number } => trainings.abort_checkpoint(out, &job, number),
+            CheckpointOp::Abort { job, number } => jobs.abort_checkpoint(out, &job, number),
             CheckpointOp::Retain { job, keep_last, now } => {
-                trainings.retain_checkpoints(out, &job, keep_last, now)
+                jobs.retain_checkpoints(out, &job, keep_last, now)
             }
             CheckpointOp::Label { job, number, label } => {
-                trainings.label_checkpoint(out, &job, number, label)
+                jobs.label_checkpoint(out, &job, number, label)
             }
-            CheckpointOp::Forget { job, number } => trainings.forget_checkpoint(&job, number),
+            CheckpointOp::Forget { job, number } => jobs.forget_checkpoint(&job, number),
         }
     }
 }
 
-impl Trainings {
+impl Jobs {
     fn begin_checkpoint(
         &mut self,
         ctx: &Context,
@@ -114,7 +112,7 @@ impl Trainings {
     ) -> Result<Reply, Rejection> {
         check_label(&label)?;
         let no = self.heard(&by)?;
-        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
+        let Some(training) = self.table.training_mut(no) else { return Ok(Reply::Ok) };
         let generation = training.head.generation;
         let same = |c: &Checkpoint| {
             c.generation == generation && c.step == step && c.state != CheckpointState::Going
@@ -124,7 +122,7 @@ impl Trainings {
         {
             if found.label.is_empty() && !label.is_empty() {
                 found.label = label;
-                self.dirty.checkpoints.insert((no, number));
+                self.dirty_trainings.checkpoints.insert((no, number));
             }
             return Ok(Reply::Checkpoint { number, rank });
         }
@@ -153,8 +151,8 @@ impl Trainings {
             Checkpoint { generation, step, label, world, begun_wall_ms, ..Checkpoint::default() };
         let rank = new.rank_of(&by.trainer).unwrap_or_default();
         training.checkpoints.insert(number, new);
-        self.dirty.heads.insert(no);
-        self.dirty.checkpoints.insert((no, number));
+        self.dirty_trainings.heads.insert(no);
+        self.dirty_trainings.checkpoints.insert((no, number));
         Ok(Reply::Checkpoint { number, rank })
     }
 
@@ -168,7 +166,7 @@ impl Trainings {
     ) -> Result<Reply, Rejection> {
         let no = self.heard(&by)?;
         let progress = named(datasets, &by, progress)?;
-        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
+        let Some(training) = self.table.training_mut(no) else { return Ok(Reply::Ok) };
         let checkpoint = training.checkpoints.get(&number).ok_or(JobRefusal::CheckpointUnknown)?;
         let rank = checkpoint.rank_of(&by.trainer).ok_or(JobRefusal::NotOfWorld)?;
         if let Some(before) = checkpoint.reports.get(&rank) {
@@ -194,14 +192,14 @@ impl Trainings {
         }
         if let Some(trainer) = training.trainers.get_mut(&by.trainer) {
             trainer.after = trainer.after.max(Some(step));
-            self.dirty.trainers.insert((no, by.trainer));
+            self.dirty_trainings.trainers.insert((no, by.trainer));
         }
         let Some(checkpoint) = training.checkpoints.get_mut(&number) else { return Ok(Reply::Ok) };
         checkpoint.reports.insert(rank, report);
         for (dataset_epoch, shard, samples) in progress {
             checkpoint.progress.entry(dataset_epoch).or_default().insert(shard, samples);
         }
-        self.dirty.checkpoints.insert((no, number));
+        self.dirty_trainings.checkpoints.insert((no, number));
         let complete = checkpoint.reports.len() == checkpoint.world.len();
         if complete {
             self.complete_checkpoint(datasets, out, no, number);
@@ -217,7 +215,7 @@ impl Trainings {
         no: TrainingNo,
         number: u32,
     ) {
-        let Some(training) = self.by_no.get_mut(&no) else { return };
+        let Some(training) = self.table.training_mut(no) else { return };
         let Some(checkpoint) = training.checkpoints.get_mut(&number) else { return };
         let step = checkpoint.step;
         let progress = std::mem::take(&mut checkpoint.progress);
@@ -228,7 +226,7 @@ impl Trainings {
             let said = progress.get(&key).unwrap_or(&nothing);
             let (changed, whole) = dataset_epoch.seal(step, said, dataset);
             let records = changed.into_iter().map(|record| (no, key.0, key.1, record));
-            self.dirty.dataset_epochs.extend(records);
+            self.dirty_trainings.dataset_epochs.extend(records);
             match whole {
                 true => sealed.done.entry(key.0).or_default().unite(&Rows::range(key.1, 1)),
                 false => drop(sealed.dataset_epochs.insert(key, dataset_epoch.sealed(dataset))),
@@ -238,7 +236,7 @@ impl Trainings {
         training.dataset_epochs.retain(|key, _| {
             let stays = dataset_epochs.contains_key(key);
             if !stays {
-                self.dirty.emptied_dataset_epochs.insert((no, key.0, key.1));
+                self.dirty_trainings.emptied_dataset_epochs.insert((no, key.0, key.1));
             }
             stays
         });
@@ -249,12 +247,12 @@ impl Trainings {
         checkpoint.sealed = Some(sealed);
         training.head.base = number;
         training.head.step = step;
-        self.dirty.heads.insert(no);
-        self.changes += 1;
-        self.emit(out, no, "checkpoint_complete", format!("{number} of step {step}"));
+        self.dirty_trainings.heads.insert(no);
+        self.training_changes += 1;
+        self.emit_training(out, no, "checkpoint_complete", format!("{number} of step {step}"));
         let older = |c: &Checkpoint| c.is_open() && c.step <= step;
         self.give_up_checkpoints(out, no, older, "a later one is complete");
-        let keep_last = self.by_no.get(&no).map_or(0, |training| training.head.keep_last);
+        let keep_last = self.table.training(no).map_or(0, |training| training.head.keep_last);
         self.prune_checkpoints(out, no, keep_last);
     }
 
@@ -266,7 +264,7 @@ impl Trainings {
         goes: impl Fn(&Checkpoint) -> bool,
         why: &str,
     ) {
-        let Some(training) = self.by_no.get_mut(&no) else { return };
+        let Some(training) = self.table.training_mut(no) else { return };
         let mut gone = Vec::new();
         for (number, checkpoint) in &mut training.checkpoints {
             if checkpoint.state != CheckpointState::Going && goes(checkpoint) {
@@ -274,18 +272,18 @@ impl Trainings {
                 checkpoint.sealed = None;
                 checkpoint.progress.clear();
                 gone.push((*number, checkpoint.step));
-                self.dirty.checkpoints.insert((no, *number));
-                self.changes += 1;
+                self.dirty_trainings.checkpoints.insert((no, *number));
+                self.training_changes += 1;
             }
         }
         for (number, step) in gone {
             let what = format!("{number} of step {step}: {why}");
-            self.emit(out, no, "checkpoint_goes", what);
+            self.emit_training(out, no, "checkpoint_goes", what);
         }
     }
 
     fn prune_checkpoints(&mut self, out: &mut Emitter, no: TrainingNo, keep_last: u32) -> Vec<u32> {
-        let Some(training) = self.by_no.get_mut(&no) else { return Vec::new() };
+        let Some(training) = self.table.training_mut(no) else { return Vec::new() };
         let numbers = training.prunable(keep_last);
         let mut gone = Vec::new();
         for number in &numbers {
@@ -293,10 +291,10 @@ impl Trainings {
                 checkpoint.state = CheckpointState::Going;
                 checkpoint.sealed = None;
                 gone.push(format!("{number} of step {}: newer ones are kept", checkpoint.step));
-                self.dirty.checkpoints.insert((no, *number));
+                self.dirty_trainings.checkpoints.insert((no, *number));
             }
         }
-        gone.into_iter().for_each(|what| self.emit(out, no, "checkpoint_goes", what));
+        gone.into_iter().for_each(|what| self.emit_training(out, no, "checkpoint_goes", what));
         numbers
     }
 
@@ -306,8 +304,8 @@ impl Trainings {
         job: &JobName,
         number: u32,
     ) -> Result<(TrainingNo, &Checkpoint), Rejection> {
-        let no = self.open_no(job)?;
-        let training = self.by_no.get(&no).ok_or(JobRefusal::JobUnknown)?;
+        let no = self.open_training(job)?;
+        let training = self.table.training(no).ok_or(JobRefusal::JobUnknown)?;
         let found = training.checkpoints.get(&number).ok_or(JobRefusal::CheckpointUnknown)?;
         Ok((no, found))
     }
@@ -364,10 +362,10 @@ impl Trainings {
         keep_last: u32,
         now: bool,
     ) -> Result<Reply, Rejection> {
-        let no = self.open_no(job)?;
-        if let Some(training) = self.by_no.get_mut(&no).filter(|_| !now) {
+        let no = self.open_training(job)?;
+        if let Some(training) = self.table.training_mut(no).filter(|_| !now) {
             training.head.keep_last = keep_last;
-            self.dirty.heads.insert(no);
+            self.dirty_trainings.heads.insert(no);
         }
         Ok(Reply::Pruned { numbers: self.prune_checkpoints(out, no, keep_last) })
     }
@@ -380,24 +378,24 @@ impl Trainings {
         label: String,
     ) -> Result<Reply, Rejection> {
         let no = self.check_label(job, number, &label)?;
-        let training = self.by_no.get_mut(&no).ok_or(JobRefusal::JobUnknown)?;
+        let training = self.table.training_mut(no).ok_or(JobRefusal::JobUnknown)?;
         let found = training.checkpoints.get_mut(&number).ok_or(JobRefusal::CheckpointUnknown)?;
         found.label = label;
         let keep_last = training.head.keep_last;
-        self.dirty.checkpoints.insert((no, number));
+        self.dirty_trainings.checkpoints.insert((no, number));
         self.prune_checkpoints(out, no, keep_last);
         Ok(Reply::Ok)
     }
 
     fn forget_checkpoint(&mut self, job: &JobName, number: u32) -> Result<Reply, Rejection> {
-        let no = self.no(job).ok_or(JobRefusal::JobUnknown)?;
-        let training = self.by_no.get_mut(&no).ok_or(JobRefusal::JobUnknown)?;
+        let no = self.training_no(job).ok_or(JobRefusal::JobUnknown)?;
+        let training = self.table.training_mut(no).ok_or(JobRefusal::JobUnknown)?;
         let Some(found) = training.checkpoints.get(&number) else { return Ok(Reply::Ok) };
         if found.state != CheckpointState::Going {
             return Err(JobRefusal::CheckpointClosed.into());
         }
         training.checkpoints.remove(&number);
-        self.dirty.checkpoints.insert((no, number));
+        self.dirty_trainings.checkpoints.insert((no, number));
         self.forget_if_empty(no);
         Ok(Reply::Ok)
     }

@@ -374,7 +374,7 @@ impl Ledger {
         name: &str,
     ) -> Result<Option<DatasetNo>, Rejection> {
         let found = self.datasets.no(namespace, name);
-        match found.is_some_and(|no| self.trainings.any_reads(no)) {
+        match found.is_some_and(|no| self.jobs.any_reads(no)) {
             true => Err(JobRefusal::DatasetInUse.into()),
             false => Ok(found),
         }

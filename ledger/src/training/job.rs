@@ -3,21 +3,24 @@
 //! *Invariant:* a name within a job belongs to at most one participant; its incarnation is the log position that
 //! created it. A later process with the name replaces it, and the earlier incarnation stays void. A job exists from its
 //! first use until it had no participant for [`limits::JOB_TTL_MS`], and as long again while it has a store of its
-//! rounds; or until another job needs its room and none was unused for longer. No store of its rounds outlives it.
+//! rounds; or until another job needs its room and none was unused for longer. No store of its rounds outlives it. A job
+//! with a training (`state.rs`) stays.
 //!
 //! Deliberately absent: keep-alives. The leader measures silence in memory (`coordinator`) and reports here only
 //! which participants were silent for too long.
 
 use crate::batch::spec;
 use crate::kernel::counts::Counts;
-use crate::kernel::id::{JobNo, LedgerMs, SessionId};
+use crate::kernel::id::{JobNo, LedgerMs, SessionId, TrainingNo};
 use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
-use crate::machine::ledger::Ledger;
 use crate::training::barrier::Barrier;
 use crate::training::job_image::DirtyJobs;
+use crate::training::job_table::JobTable;
 use crate::training::rendezvous::{ParticipantState, Rendezvous};
 use crate::training::round_access::RoundAccess;
+use crate::training::state::Training;
+use crate::training::training_image::DirtyTrainings;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -121,6 +124,8 @@ pub(crate) struct Job {
     pub(crate) head: JobHead,
     pub(crate) barriers: BTreeMap<String, Barrier>,
     pub(crate) access: RoundAccess,
+    /// From the first join of a trainer, or the first recovery, until the job is deleted.
+    pub(crate) training: Option<Training>,
     /// Derived: when a `Tick` has something to do for it.
     pub(crate) due: Option<LedgerMs>,
 }
@@ -164,10 +169,20 @@ impl JobEffects {
 }
 
 impl Job {
+    /// Whether it may be forgotten: nobody takes part, and it has no training, whose checkpoints would have no owner.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.head.participants.is_empty() && self.training.is_none()
+    }
+
+    /// Whether a participant has ever used it. Otherwise only its trainers are to be seen.
+    pub(crate) fn is_used_by_participants(&self) -> bool {
+        self.head.version > 0
+    }
+
     /// When a `Tick` has something to do.
     pub(crate) fn next_due(&self) -> Option<LedgerMs> {
         let ends = LedgerMs(self.head.used_at.0.saturating_add(limits::JOB_TTL_MS));
-        let forgotten = self.head.participants.is_empty().then_some(ends);
+        let forgotten = self.is_unused().then_some(ends);
         let rendezvous = self.next_of_rendezvous();
         let barriers = self.barriers.values().filter_map(Barrier::until);
         forgotten.into_iter().chain(rendezvous).chain(barriers).min()
@@ -249,7 +264,7 @@ impl Job {
 /// All jobs, their indexes, and which of their records differ from the image.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Jobs {
-    pub(super) by_no: BTreeMap<JobNo, Job>,
+    pub(super) table: JobTable,
     // Derived.
     pub(super) names: BTreeMap<JobName, JobNo>,
     of_namespace: Counts,
@@ -257,9 +272,13 @@ pub(crate) struct Jobs {
     incarnations: BTreeMap<SessionId, (JobNo, String)>,
     /// Jobs by when they have something to do.
     times: BTreeSet<(LedgerMs, JobNo)>,
+    /// Trainers by when they are lost.
+    pub(super) ends: BTreeSet<(LedgerMs, TrainingNo, String)>,
     pub(super) changes: u64,
     pub(super) outcomes: u64,
+    pub(super) training_changes: u64,
     pub(super) dirty: DirtyJobs,
+    pub(super) dirty_trainings: DirtyTrainings,
 }
 
 /// What a change of a job means for other parts of the ledger.
@@ -279,7 +298,7 @@ impl Jobs {
 
     /// The job with that number.
     pub(crate) fn get(&self, no: JobNo) -> Option<&Job> {
-        self.by_no.get(&no)
+        self.table.jobs.get(&no)
     }
 
     /// The job of that name.
@@ -307,22 +326,28 @@ impl Jobs {
         self.times.iter().take_while(|due| due.0 <= now).map(|due| due.1).collect()
     }
 
-    /// The job that makes room for another job of the namespace: the longest-unused one without participants, closed
-    /// or not.
-    pub(crate) fn to_forget(&self, namespace: &str) -> Result<Option<JobNo>, Rejection> {
-        if self.of_namespace.get(namespace) < limits::JOBS_MAX {
-            return Ok(None);
+    /// The jobs that make room for another job of the namespace: the longest-unused ones, closed or not. There are
+    /// several only if the namespace is over its limit, because its trainings became parts of its jobs.
+    pub(crate) fn to_forget(&self, namespace: &str) -> Result<Vec<JobNo>, Rejection> {
+        let over = (self.of_namespace.get(namespace) + 1).saturating_sub(limits::JOBS_MAX);
+        if over == 0 {
+            return Ok(Vec::new());
         }
         let first = JobName { namespace: namespace.to_owned(), job: String::new() };
         let theirs = self.names.range(first..).take_while(|of| of.0.namespace == namespace);
-        let found = theirs.filter_map(|(_, no)| Some((*no, &self.by_no.get(no)?.head)));
-        let unused = found.filter(|(_, head)| head.participants.is_empty());
-        let oldest = unused.min_by_key(|(no, head)| (head.used_at, *no)).map(|(no, _)| no);
-        let limit = || Rejection::Limit {
-            what: "jobs of one namespace in which somebody takes part".into(),
-            max: limits::JOBS_MAX as u64,
-        };
-        oldest.map(Some).ok_or_else(limit)
+        let found = theirs.filter_map(|(_, no)| Some((*no, self.get(*no)?)));
+        let unused = found.filter(|(_, job)| job.is_unused());
+        let mut unused: Vec<_> = unused.map(|(no, job)| (job.head.used_at, no)).collect();
+        if unused.len() < over {
+            let in_use = match self.table.is_separate() {
+                true => "in which somebody takes part",
+                false => "that participants or trainers use",
+            };
+            let what = format!("jobs of one namespace {in_use}");
+            return Err(Rejection::Limit { what, max: limits::JOBS_MAX as u64 });
+        }
+        unused.sort_unstable();
+        Ok(unused.into_iter().take(over).map(|(_, no)| no).collect())
     }
 
     /// Makes a job. `made` counts all that were ever made.
@@ -333,7 +358,7 @@ impl Jobs {
         let mut job = Job { head, ..Job::default() };
         job.due = job.next_due();
         self.times.extend(job.due.map(|due| (due, no)));
-        self.by_no.insert(no, job);
+        self.table.jobs.insert(no, job);
         self.of_namespace.add(&name.namespace);
         self.names.insert(name, no);
         self.dirty.heads.insert(no);
@@ -342,10 +367,12 @@ impl Jobs {
 
     /// Removes a job with its barriers. Returns its name: the stores of its rounds must go too.
     pub(crate) fn remove(&mut self, no: JobNo) -> Option<JobName> {
-        let job = self.by_no.remove(&no)?;
+        let job = self.table.jobs.remove(&no)?;
         self.names.remove(&job.head.name);
         self.of_namespace.remove(&job.head.name.namespace);
-        self.times.retain(|due| due.1 != no);
+        if let Some(due) = job.due {
+            self.times.remove(&(due, no));
+        }
         for participant in job.head.participants.values() {
             self.incarnations.remove(&participant.incarnation);
         }
@@ -363,17 +390,12 @@ impl Jobs {
         now: LedgerMs,
         act: impl FnOnce(&mut Job, LedgerMs, &mut JobEffects),
     ) -> Option<JobChange> {
-        let job = self.by_no.get_mut(&no)?;
+        let job = self.table.jobs.get_mut(&no)?;
         let mut effects = JobEffects::default();
         act(job, now, &mut effects);
         job.settle(now, &mut effects);
         job.head.used_at = now;
         job.head.version += 1;
-        if let Some(due) = job.due {
-            self.times.remove(&(due, no));
-        }
-        job.due = job.next_due();
-        self.times.extend(job.due.map(|due| (due, no)));
         self.outcomes += u64::from(!effects.only_came());
         for incarnation in &effects.went {
             self.incarnations.remove(incarnation);
@@ -384,12 +406,23 @@ impl Jobs {
         self.dirty.barriers.extend(effects.barriers.into_iter().map(|barrier| (no, barrier)));
         self.changes += 1;
         let job = job.head.name.clone();
+        self.refresh_due(no);
         Some(JobChange { job, completed: effects.completed, events: effects.events })
+    }
+
+    /// Computes again when a `Tick` has something to do for a job.
+    pub(super) fn refresh_due(&mut self, no: JobNo) {
+        let Some(job) = self.table.jobs.get_mut(&no) else { return };
+        let due = job.next_due();
+        if let Some(before) = std::mem::replace(&mut job.due, due) {
+            self.times.remove(&(before, no));
+        }
+        self.times.extend(due.map(|due| (due, no)));
     }
 
     /// Rebuilds what is derived.
     pub(crate) fn derive(&mut self) {
-        for (no, job) in &mut self.by_no {
+        for (no, job) in &mut self.table.jobs {
             job.due = job.next_due();
             self.times.extend(job.due.map(|due| (due, *no)));
             self.names.insert(job.head.name.clone(), *no);
@@ -403,7 +436,7 @@ impl Jobs {
     /// Checks the invariants of jobs.
     pub(crate) fn check(&self) -> Result<(), String> {
         let (mut incarnations, mut times) = (0, 0);
-        for (no, job) in &self.by_no {
+        for (no, job) in &self.table.jobs {
             job.check().map_err(|why| format!("job {no}: {why}"))?;
             if self.names.get(&job.head.name) != Some(no) {
                 return Err(format!("job {no} is not found by its name"));
@@ -427,43 +460,9 @@ impl Jobs {
             return Err("the counts of jobs by namespace differ".into());
         }
         let sizes = (self.names.len(), self.incarnations.len(), self.times.len());
-        match sizes == (self.by_no.len(), incarnations, times) {
+        match sizes == (self.table.jobs.len(), incarnations, times) {
             true => Ok(()),
-            false => Err(format!("indices of {} jobs differ: {sizes:?}", self.by_no.len())),
-        }
-    }
-}
-
-impl Ledger {
-    /// The job of that name, or `None` if it can be created: there is room, or another job can make room.
-    pub(crate) fn job_or_room(&self, name: &JobName) -> Result<Option<JobNo>, Rejection> {
-        if let Some(no) = self.jobs.no(name) {
-            return Ok(Some(no));
-        }
-        spec::check_name("job's", &name.job)?;
-        if !self.namespaces.contains_key(&name.namespace) {
-            return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
-        }
-        self.jobs.to_forget(&name.namespace)?;
-        Ok(None)
-    }
-
-    /// The job, created if needed, after [`Ledger::job_or_room`] found room for it.
-    pub(crate) fn make_job(&mut self, name: JobName) -> JobNo {
-        if let Some(no) = self.jobs.no(&name) {
-            return no;
-        }
-        if let Ok(Some(unused)) = self.jobs.to_forget(&name.namespace) {
-            self.remove_job(unused);
-        }
-        self.jobs.make(name, self.meta.clock, &mut self.meta.jobs_made)
-    }
-
-    /// Removes a job without participants, with its barriers and the stores of its rounds. The next job of its name counts
-    /// rounds from 1 and must not find the old stores.
-    pub(crate) fn remove_job(&mut self, no: JobNo) {
-        if let Some(name) = self.jobs.remove(no) {
-            self.stores.drop_before(&name, u64::MAX);
+            false => Err(format!("indices of {} jobs differ: {sizes:?}", self.table.jobs.len())),
         }
     }
 }

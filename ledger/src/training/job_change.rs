@@ -1,8 +1,9 @@
-//! Changes of a job: what follows from them, for its rendezvous, barriers and stores; and what time changes.
+//! Jobs come, change and go: what follows from that, for its rendezvous, barriers and stores; and what time changes.
 //!
 //! *Invariant:* every change of a job goes through [`Ledger::change_job`]: the job changes and its indexes follow, then the
 //! stores of rounds that are over are dropped, then the events are emitted.
 
+use crate::batch::spec;
 use crate::kernel::id::{JobNo, LedgerMs, SessionId};
 use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
@@ -10,7 +11,9 @@ use crate::machine::apply::Context;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
 use crate::machine::version_gate::SCHEDULING_VERSION;
-use crate::training::job::{Departed, Job, JobChange, JobEffects, Participant, ParticipantDecl};
+use crate::training::job::{
+    Departed, Job, JobChange, JobEffects, JobName, Participant, ParticipantDecl,
+};
 use crate::training::rendezvous::ParticipantState;
 
 impl Job {
@@ -65,6 +68,37 @@ impl Job {
 }
 
 impl Ledger {
+    /// The job of that name, or `None` if it can be created: there is room, or another job can make room.
+    pub(crate) fn job_or_room(&self, name: &JobName) -> Result<Option<JobNo>, Rejection> {
+        if let Some(no) = self.jobs.no(name) {
+            return Ok(Some(no));
+        }
+        spec::check_name("job's", &name.job)?;
+        if !self.namespaces.contains_key(&name.namespace) {
+            return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
+        }
+        self.jobs.to_forget(&name.namespace)?;
+        Ok(None)
+    }
+
+    /// The job, created if needed, after [`Ledger::job_or_room`] found room for it.
+    pub(crate) fn make_job(&mut self, name: JobName) -> JobNo {
+        if let Some(no) = self.jobs.no(&name) {
+            return no;
+        }
+        let unused = self.jobs.to_forget(&name.namespace).unwrap_or_default();
+        unused.into_iter().for_each(|no| self.remove_job(no));
+        self.jobs.make(name, self.meta.clock, &mut self.meta.jobs_made)
+    }
+
+    /// Removes a job without participants, with its barriers and the stores of its rounds. The next job of its name counts
+    /// rounds from 1 and must not find the old stores.
+    pub(crate) fn remove_job(&mut self, no: JobNo) {
+        if let Some(name) = self.jobs.remove(no) {
+            self.stores.drop_before(&name, u64::MAX);
+        }
+    }
+
     pub(crate) fn change_job(
         &mut self,
         ctx: &Context,
@@ -90,7 +124,7 @@ impl Ledger {
         for no in self.jobs.due(now) {
             let Some(job) = self.jobs.get(no) else { continue };
             let ends = job.head.used_at.0.saturating_add(limits::JOB_TTL_MS);
-            let unused = job.head.participants.is_empty() && ends <= now.0;
+            let unused = job.is_unused() && ends <= now.0;
             // A process may still use the stores of its rounds, and the next job of its name must not find them.
             if unused && !self.stores.has_rounds(&job.head.name) {
                 self.remove_job(no);

@@ -10,6 +10,7 @@ use crate::machine::image_load::{LoadError, bad, number, read};
 use crate::training::barrier::Barrier;
 use crate::training::job::{Job, Jobs};
 use crate::training::round_access::RoundAccess;
+use crate::training::training_image::DirtyTrainings;
 use std::collections::BTreeSet;
 
 /// The records of jobs that differ from the image on disk.
@@ -41,14 +42,14 @@ impl Jobs {
     pub(crate) fn drain(&mut self, delta: &mut ImageDelta) {
         let dirty = std::mem::take(&mut self.dirty);
         for (no, name) in dirty.barriers {
-            let barrier = self.by_no.get(&no).and_then(|j| j.barriers.get(&name));
+            let barrier = self.table.jobs.get(&no).and_then(|j| j.barriers.get(&name));
             let incarnations =
                 barrier.map(|b| &b.incarnations).filter(|incarnations| !incarnations.is_empty());
             delta.set(job_key(b'A', no, name.as_bytes()), incarnations.map(codec::encode));
             delta.set(job_key(b'B', no, name.as_bytes()), barrier.map(codec::encode));
         }
         for no in dirty.heads {
-            let job = self.by_no.get(&no);
+            let job = self.table.jobs.get(&no);
             delta.set(job_key(b'G', no, &[]), job.map(|j| codec::encode(&j.head)));
             delta.set(access_key(no), job.and_then(access_record));
         }
@@ -57,10 +58,11 @@ impl Jobs {
     /// Forgets which records differ from the image, because there is no image yet.
     pub(crate) fn forget_dirty(&mut self) {
         self.dirty = DirtyJobs::default();
+        self.dirty_trainings = DirtyTrainings::default();
     }
 
     pub(crate) fn each_arrivals(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, job) in &self.by_no {
+        for (no, job) in &self.table.jobs {
             for (name, barrier) in job.barriers.iter().filter(|b| !b.1.incarnations.is_empty()) {
                 each(&job_key(b'A', *no, name.as_bytes()), &codec::encode(&barrier.incarnations));
             }
@@ -68,7 +70,7 @@ impl Jobs {
     }
 
     pub(crate) fn each_barrier(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, job) in &self.by_no {
+        for (no, job) in &self.table.jobs {
             for (name, barrier) in &job.barriers {
                 each(&job_key(b'B', *no, name.as_bytes()), &codec::encode(barrier));
             }
@@ -76,7 +78,7 @@ impl Jobs {
     }
 
     pub(crate) fn each_head(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, job) in &self.by_no {
+        for (no, job) in &self.table.jobs {
             each(&job_key(b'G', *no, &[]), &codec::encode(&job.head));
             if let Some(access) = access_record(job) {
                 each(&access_key(*no), &access);
@@ -103,7 +105,7 @@ impl Jobs {
     }
 
     fn loading(&mut self, key: &[u8]) -> Result<&mut Job, LoadError> {
-        Ok(self.by_no.entry(JobNo(u32::from_be_bytes(number(key, 1)?))).or_default())
+        Ok(self.table.jobs.entry(JobNo(u32::from_be_bytes(number(key, 1)?))).or_default())
     }
 
     fn loading_barrier(&mut self, key: &[u8]) -> Result<&mut Barrier, LoadError> {
@@ -114,10 +116,11 @@ impl Jobs {
 
     /// Refuses records of a job whose own record is missing, and incarnations of a barrier that does not exist.
     pub(crate) fn check_loaded(&self) -> Result<(), LoadError> {
-        if let Some((no, _)) = self.by_no.iter().find(|(_, job)| job.head.name.job.is_empty()) {
+        if let Some((no, _)) = self.table.jobs.iter().find(|(_, job)| job.head.name.job.is_empty())
+        {
             return Err(bad(&job_key(b'G', *no, &[])));
         }
-        for (no, job) in &self.by_no {
+        for (no, job) in &self.table.jobs {
             if let Some((name, _)) = job.barriers.iter().find(|b| b.1.generations.is_empty()) {
                 return Err(bad(&job_key(b'A', *no, name.as_bytes())));
             }

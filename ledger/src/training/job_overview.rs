@@ -27,11 +27,14 @@ impl Ledger {
         Some(JobOverview { name, participants, training })
     }
 
-    /// All jobs, the newest first: those with a training, then those that only participants use.
+    /// All jobs, the newest first. While trainings are beside the jobs, those with a training come before the others.
     pub fn job_overviews(&self) -> impl Iterator<Item = JobOverview<'_>> {
         let of_trainers = self.trainings_newest_first().map(|training| training.name());
-        let of_participants = self.jobs.by_no.values().rev().map(|job| &job.head.name);
-        let only = of_participants.filter(move |name| self.training(name).is_none());
-        of_trainers.chain(only).filter_map(move |name| self.job_overview(name))
+        let separate = self.jobs.table.is_separate();
+        let jobs = self.jobs.table.jobs.values().rev();
+        let jobs = jobs.filter(move |job| !separate || self.training(&job.head.name).is_none());
+        let of_jobs = jobs.map(|job| &job.head.name);
+        let all = of_trainers.filter(move |_| separate).chain(of_jobs);
+        all.filter_map(move |name| self.job_overview(name))
     }
 }

@@ -79,25 +79,27 @@ impl<'a> JobView<'a> {
 }
 
 impl Ledger {
-    /// The job of that name, if there is one.
+    /// The job of that name, if a participant has used it.
     pub fn job(&self, name: &JobName) -> Option<JobView<'_>> {
         let no = self.jobs.no(name)?;
-        self.jobs.get(no).map(|job| JobView { no, job })
+        let job = self.jobs.get(no).filter(|job| job.is_used_by_participants())?;
+        Some(JobView { no, job })
     }
 
-    /// The jobs of a namespace after this one by name.
+    /// The jobs of a namespace that participants have used, after this one by name.
     pub fn jobs_after(&self, namespace: &str, after: &str) -> impl Iterator<Item = JobView<'_>> {
         let from = JobName { namespace: namespace.to_owned(), job: after.to_owned() };
         let namespace = namespace.to_owned();
         self.all_jobs_after(from).take_while(move |job| job.name().namespace == namespace)
     }
 
-    /// The jobs of every namespace after this one by namespace and name.
+    /// The jobs of every namespace that participants have used, after this one by namespace and name.
     pub fn all_jobs_after(&self, after: JobName) -> impl Iterator<Item = JobView<'_>> {
         self.jobs
             .names
             .range((Bound::Excluded(after), Bound::Unbounded))
-            .filter_map(|(_, no)| self.jobs.by_no.get(no).map(|job| JobView { no: *no, job }))
+            .filter_map(|(_, no)| self.jobs.get(*no).map(|job| JobView { no: *no, job }))
+            .filter(|view| view.job.is_used_by_participants())
     }
 
     /// The participant with that incarnation, and its job, while it exists.
@@ -109,7 +111,7 @@ impl Ledger {
 
     /// All incarnations, and for how many milliseconds each may be silent.
     pub fn keep_alives(&self) -> impl Iterator<Item = (SessionId, u64)> {
-        let all = self.jobs.by_no.values().flat_map(|job| job.head.participants.values());
+        let all = self.jobs.table.jobs.values().flat_map(|job| job.head.participants.values());
         all.map(|p| (p.incarnation, p.decl.keep_alive_ms))
     }
 

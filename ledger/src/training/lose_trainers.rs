@@ -11,8 +11,7 @@ use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
 use crate::machine::version_gate::SILENT_TRAINERS_VERSION;
-use crate::training::job::JobName;
-use crate::training::state::Trainings;
+use crate::training::job::{JobName, Jobs};
 use serde::{Deserialize, Serialize};
 
 /// Trainers of a job were silent for too long.
@@ -48,11 +47,11 @@ impl Operation for LoseTrainers {
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         let out = &mut Emitter::new(ctx, &mut ledger.events);
-        ledger.trainings.lose_reported(&self.job, self.trainers, out)
+        ledger.jobs.lose_reported(&self.job, self.trainers, out)
     }
 }
 
-impl Trainings {
+impl Jobs {
     /// Loses the trainers whose time is over. Below [`SILENT_TRAINERS_VERSION`] only.
     pub(crate) fn lose_silent(&mut self, now: LedgerMs, out: &mut Emitter) {
         let due = self.ends.iter().take_while(|end| end.0 <= now);
@@ -70,8 +69,8 @@ impl Trainings {
             let what = "trainers lost at once".into();
             return Err(Rejection::Limit { what, max: limits::TRAINERS_MAX as u64 });
         }
-        let Some(no) = self.no(job) else { return Ok(Reply::Ok) };
-        let Some(training) = self.by_no.get(&no) else { return Ok(Reply::Ok) };
+        let Some(no) = self.training_no(job) else { return Ok(Reply::Ok) };
+        let Some(training) = self.table.training(no) else { return Ok(Reply::Ok) };
         trainers.retain(|(name, incarnation)| {
             let trainer = training.trainers.get(name);
             trainer.is_some_and(|trainer| trainer.incarnation == Some(*incarnation))

@@ -14,7 +14,8 @@ use crate::machine::seeded::{Bug, seeded};
 use crate::machine::version_gate::came_with;
 use crate::training::dataset::Datasets;
 use crate::training::dataset_epoch::{DatasetEpoch, Mark, ShardClaim, ShardState, record_of};
-use crate::training::state::{TrainerRef, Training, Trainings};
+use crate::training::job::Jobs;
+use crate::training::state::{TrainerRef, Training};
 use serde::{Deserialize, Serialize};
 
 /// The operations of trainers on shards.
@@ -111,16 +112,16 @@ impl Operation for ShardOp {
 
 impl Ledger {
     fn shard_op(&mut self, ctx: &mut Context, op: ShardOp) -> Result<Reply, Rejection> {
-        let (trainings, datasets) = (&mut self.trainings, &self.datasets);
+        let (jobs, datasets) = (&mut self.jobs, &self.datasets);
         match op {
             ShardOp::Claim { by, dataset, epoch } => {
-                trainings.claim_shard(datasets, ctx, &by, &dataset, epoch)
+                jobs.claim_shard(datasets, ctx, &by, &dataset, epoch)
             }
             ShardOp::Finish { by, shard, step } => {
-                trainings.end_claim(datasets, &by, &shard, None, step)
+                jobs.end_claim(datasets, &by, &shard, None, step)
             }
             ShardOp::Release { by, shard, samples, step } => {
-                trainings.end_claim(datasets, &by, &shard, Some(samples), step)
+                jobs.end_claim(datasets, &by, &shard, Some(samples), step)
             }
         }
     }
@@ -131,7 +132,7 @@ fn dataset_of(datasets: &Datasets, by: &TrainerRef, name: &str) -> Result<Datase
     datasets.no(&by.job.namespace, name).ok_or(JobRefusal::DatasetUnknown.into())
 }
 
-impl Trainings {
+impl Jobs {
     fn claim_shard(
         &mut self,
         datasets: &Datasets,
@@ -142,13 +143,13 @@ impl Trainings {
     ) -> Result<Reply, Rejection> {
         let no = self.heard(by)?;
         let dataset = dataset_of(datasets, by, dataset)?;
-        let held = self.by_no.get(&no).map_or(0, |t| t.held_by(&by.trainer).count());
+        let held = self.table.training(no).map_or(0, |t| t.held_by(&by.trainer).count());
         if held >= limits::TRAINER_SHARDS_MAX {
             let what = "shards held by a trainer".into();
             return Err(Rejection::Limit { what, max: limits::TRAINER_SHARDS_MAX as u64 });
         }
         self.open_dataset_epoch(datasets, no, (dataset, epoch))?;
-        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
+        let Some(training) = self.table.training_mut(no) else { return Ok(Reply::Ok) };
         let Some(dataset_epoch) = training.dataset_epochs.get_mut(&(dataset, epoch)) else {
             return Ok(Reply::NoShard { finished: true });
         };
@@ -168,7 +169,7 @@ impl Trainings {
         let claimed = ShardState::Claimed(Box::new(ShardClaim { trainer, token }));
         dataset_epoch.set_state(number, claimed, &training.ring);
         let from = dataset_epoch.shards.get(number as usize).map_or(0, |shard| shard.done());
-        self.dirty.dataset_epochs.insert((no, dataset, epoch, record_of(number)));
+        self.dirty_trainings.dataset_epochs.insert((no, dataset, epoch, record_of(number)));
         Ok(Reply::Shard { number, token, from })
     }
 
@@ -183,8 +184,8 @@ impl Trainings {
             let what = "epochs of a dataset".into();
             return Err(Rejection::Limit { what, max: limits::EPOCHS_MAX });
         }
-        let open: u64 = self.by_no.values().map(Training::shards_open).sum();
-        let Some(training) = self.by_no.get_mut(&no) else { return Ok(()) };
+        let open: u64 = self.table.trainings().map(|(_, t)| t.shards_open()).sum();
+        let Some(training) = self.table.training_mut(no) else { return Ok(()) };
         let done = training.head.done.get(&dataset).is_some_and(|done| done.contains(epoch));
         if done || training.dataset_epochs.contains_key(&(dataset, epoch)) {
             return Ok(());
@@ -200,7 +201,7 @@ impl Trainings {
         }
         let dataset_epoch = DatasetEpoch::open(spec, epoch, &training.ring);
         let records = (0..dataset_epoch.records()).map(|record| (no, dataset, epoch, record));
-        self.dirty.dataset_epochs.extend(records);
+        self.dirty_trainings.dataset_epochs.extend(records);
         training.dataset_epochs.insert((dataset, epoch), dataset_epoch);
         Ok(())
     }
@@ -218,7 +219,7 @@ impl Trainings {
         let dataset = dataset_of(datasets, by, &at.dataset)?;
         let key = (dataset, at.epoch);
         let len = datasets.get(dataset).map_or(0, |d| d.spec.shard_len(at.number));
-        let Some(training) = self.by_no.get(&no) else { return Ok(Reply::Ok) };
+        let Some(training) = self.table.training(no) else { return Ok(Reply::Ok) };
         let Some(dataset_epoch) = training.dataset_epochs.get(&key) else {
             let done = training.head.done.get(&dataset).is_some_and(|d| d.contains(at.epoch));
             return match done && samples.is_none() {
@@ -262,10 +263,10 @@ impl Trainings {
         len: u32,
         by: &str,
     ) -> Result<Reply, Rejection> {
-        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
+        let Some(training) = self.table.training_mut(no) else { return Ok(Reply::Ok) };
         if let Some(trainer) = training.trainers.get_mut(by).filter(|_| moved) {
             trainer.contributed = trainer.contributed.max(Some(mark.step));
-            self.dirty.trainers.insert((no, by.to_owned()));
+            self.dirty_trainings.trainers.insert((no, by.to_owned()));
         }
         let Some(dataset_epoch) = training.dataset_epochs.get_mut(&key) else {
             return Ok(Reply::Ok);
@@ -278,7 +279,7 @@ impl Trainings {
             false => ShardState::Free,
         };
         dataset_epoch.set_state(at.number, state, &training.ring);
-        self.dirty.dataset_epochs.insert((no, key.0, key.1, record_of(at.number)));
+        self.dirty_trainings.dataset_epochs.insert((no, key.0, key.1, record_of(at.number)));
         Ok(Reply::ShardEnded { epoch_finished: dataset_epoch.is_finished() })
     }
 }

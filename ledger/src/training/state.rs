@@ -8,7 +8,6 @@
 //! Deliberately absent: how trainers find each other (rendezvous), and their bytes.
 
 use crate::batch::spec::check_name;
-use crate::kernel::counts::Counts;
 use crate::kernel::id::{Attempt, DatasetNo, LedgerMs, SessionId, TrainingNo};
 use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
@@ -16,13 +15,12 @@ use crate::kernel::reply::Rejection;
 use crate::kernel::rows::Rows;
 use crate::machine::event::{Emitter, EventKind};
 use crate::machine::ledger::Ledger;
-use crate::machine::version_gate::came_with;
+use crate::machine::version_gate::{ONE_RECORD_VERSION, came_with};
 use crate::training::checkpoint::Checkpoint;
 use crate::training::dataset::{Dataset, Datasets};
 use crate::training::dataset_epoch::DatasetEpoch;
-use crate::training::job::JobName;
+use crate::training::job::{JobName, Jobs};
 use crate::training::shard_ring::Ring;
-use crate::training::training_image::DirtyTrainings;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +45,7 @@ pub enum LossPolicy {
     Continue,
 }
 
-/// One job.
+/// The training of one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Training {
     pub(crate) head: TrainingHead,
@@ -104,6 +102,26 @@ pub(crate) struct Trainer {
 }
 
 impl Training {
+    /// The training of a new job of that name.
+    pub(super) fn new(name: &JobName) -> Self {
+        let head = TrainingHead {
+            name: name.clone(),
+            generation: 1,
+            keep_last: limits::KEEP_LAST_DEFAULT,
+            ..TrainingHead::default()
+        };
+        Self { head, ..Self::default() }
+    }
+
+    /// When each trainer is lost, as the index has it under this number.
+    pub(super) fn ends(
+        &self,
+        no: TrainingNo,
+    ) -> impl Iterator<Item = (LedgerMs, TrainingNo, String)> {
+        let there = self.trainers.iter().filter(|(_, trainer)| trainer.incarnation.is_some());
+        there.map(move |(name, trainer)| (trainer.ends, no, name.clone()))
+    }
+
     /// Whether a job uses a dataset.
     pub(crate) fn reads(&self, no: DatasetNo) -> bool {
         self.head.done.contains_key(&no)
@@ -154,59 +172,20 @@ impl Training {
     }
 }
 
-/// All training jobs, their indexes, and which of their records differ from the image.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Trainings {
-    pub(super) by_no: BTreeMap<TrainingNo, Training>,
-    // Derived.
-    pub(super) names: BTreeMap<JobName, TrainingNo>,
-    pub(super) of_namespace: Counts,
-    /// Trainers by when they are lost.
-    pub(super) ends: BTreeSet<(LedgerMs, TrainingNo, String)>,
-    pub(super) changes: u64,
-    pub(super) dirty: DirtyTrainings,
-}
-
-impl Trainings {
-    /// The number of the job of that name, also of one that is being deleted.
-    pub(crate) fn no(&self, name: &JobName) -> Option<TrainingNo> {
-        self.names.get(name).copied()
-    }
-
-    /// The job of that name, if it exists and is not being deleted.
-    pub(super) fn open_no(&self, name: &JobName) -> Result<TrainingNo, Rejection> {
-        let no = self.no(name).ok_or(JobRefusal::JobUnknown)?;
-        match self.by_no.get(&no).is_some_and(|t| t.head.deleting) {
+impl Jobs {
+    /// The training of the job of that name, if it exists and is not being deleted.
+    pub(super) fn open_training(&self, name: &JobName) -> Result<TrainingNo, Rejection> {
+        let no = self.training_no(name).ok_or(JobRefusal::JobUnknown)?;
+        match self.table.training(no).is_some_and(|t| t.head.deleting) {
             true => Err(JobRefusal::JobDeleting.into()),
             false => Ok(no),
         }
     }
 
-    /// Makes a job. `made` counts all that were ever made.
-    fn make(&mut self, name: &JobName, made: &mut u32) -> Result<TrainingNo, Rejection> {
-        if self.of_namespace.get(&name.namespace) >= limits::TRAININGS_MAX {
-            let what = "training jobs of one namespace".into();
-            return Err(Rejection::Limit { what, max: limits::TRAININGS_MAX as u64 });
-        }
-        *made += 1;
-        let no = TrainingNo(*made);
-        let head = TrainingHead {
-            name: name.clone(),
-            generation: 1,
-            keep_last: limits::KEEP_LAST_DEFAULT,
-            ..TrainingHead::default()
-        };
-        self.by_no.insert(no, Training { head, ..Training::default() });
-        self.names.insert(name.clone(), no);
-        self.of_namespace.add(&name.namespace);
-        self.dirty.heads.insert(no);
-        Ok(no)
-    }
-
     /// The job of a trainer with a valid incarnation, in a generation that needs no recovery.
     pub(super) fn heard(&mut self, by: &TrainerRef) -> Result<TrainingNo, Rejection> {
-        let no = self.open_no(&by.job)?;
-        let Some(training) = self.by_no.get_mut(&no) else {
+        let no = self.open_training(&by.job)?;
+        let Some(training) = self.table.training_mut(no) else {
             return Err(JobRefusal::JobUnknown.into());
         };
         let theirs = training.trainers.get(&by.trainer).and_then(|trainer| trainer.incarnation);
@@ -214,13 +193,13 @@ impl Trainings {
             return Err(JobRefusal::TicketVoid.into());
         }
         needs_no_recovery(&training.head)?;
-        self.changes += 1;
+        self.training_changes += 1;
         Ok(no)
     }
 
     /// Whether a job reads a dataset.
     pub(crate) fn any_reads(&self, no: DatasetNo) -> bool {
-        self.by_no.values().any(|training| training.reads(no))
+        self.table.trainings().any(|(_, training)| training.reads(no))
     }
 
     /// When the next trainer is lost.
@@ -229,20 +208,27 @@ impl Trainings {
     }
 
     /// Emits an event about a change of a job.
-    pub(super) fn emit(&self, out: &mut Emitter, no: TrainingNo, to: &'static str, detail: String) {
-        let Some(training) = self.by_no.get(&no) else { return };
+    pub(super) fn emit_training(
+        &self,
+        out: &mut Emitter,
+        no: TrainingNo,
+        to: &'static str,
+        detail: String,
+    ) {
+        let Some(training) = self.table.training(no) else { return };
         let job = training.head.name.clone();
         out.emit(EventKind::TrainingChanged { job, to, detail });
     }
 
-    /// Rebuilds what is derived; false if a record is missing.
-    pub(crate) fn derive(&mut self, datasets: &Datasets) -> bool {
-        for (no, training) in &mut self.by_no {
+    /// Rebuilds what is derived of trainings; false if a record is missing.
+    pub(crate) fn derive_trainings(&mut self, version: u32, datasets: &Datasets) -> bool {
+        if !self.table.place_loaded(version) {
+            return false;
+        }
+        for (no, training) in self.table.trainings_mut() {
             if training.head.generation == 0 {
                 return false;
             }
-            self.names.insert(training.head.name.clone(), *no);
-            self.of_namespace.add(&training.head.name.namespace);
             training.ring = Ring::of(&training.head.world);
             for ((dataset, epoch), dataset_epoch) in &mut training.dataset_epochs {
                 let Some(dataset) = datasets.get(*dataset) else { return false };
@@ -251,17 +237,20 @@ impl Trainings {
                 }
                 dataset_epoch.derive(dataset, *epoch, &training.ring);
             }
-            let ends = training.trainers.iter().filter(|(_, t)| t.incarnation.is_some());
-            self.ends.extend(ends.map(|(name, t)| (t.ends, *no, name.clone())));
+            self.ends.extend(training.ends(no));
         }
         true
     }
 
-    /// Checks the invariants of jobs.
-    pub(crate) fn check(&self, datasets: &Datasets) -> Result<(), String> {
+    /// Checks the invariants of trainings.
+    pub(crate) fn check_trainings(&self, version: u32, datasets: &Datasets) -> Result<(), String> {
+        if self.table.is_separate() != (version < ONE_RECORD_VERSION) {
+            return Err(format!("trainings are not where version {version} has them"));
+        }
+        self.table.check_places()?;
         let mut ends = BTreeSet::new();
         let mut tokens = BTreeSet::new();
-        for (no, training) in &self.by_no {
+        for (no, training) in self.table.trainings() {
             let job = format!("training job {no}");
             let world: BTreeSet<&String> = training.head.world.iter().collect();
             if world.len() != training.head.world.len()
@@ -269,9 +258,7 @@ impl Trainings {
             {
                 return Err(format!("{job}: its world and its trainers differ"));
             }
-            let there =
-                training.trainers.iter().filter(|(_, trainer)| trainer.incarnation.is_some());
-            ends.extend(there.map(|(name, trainer)| (trainer.ends, *no, name.clone())));
+            ends.extend(training.ends(no));
             for (&(dataset, epoch), dataset_epoch) in &training.dataset_epochs {
                 let Some(found) = datasets.get(dataset) else {
                     return Err(format!("{job}, {dataset}/{epoch}: no dataset"));
@@ -281,17 +268,10 @@ impl Trainings {
             }
             training.check_checkpoints().map_err(|why| format!("{job}: {why}"))?;
         }
-        if ends != self.ends {
-            return Err("the index of trainers' ends differs".into());
+        match ends == self.ends {
+            true => Ok(()),
+            false => Err("the index of trainers' ends differs".into()),
         }
-        if self.names.len() != self.by_no.len() {
-            return Err("the index of training jobs' names differs".into());
-        }
-        let counted = self.names.keys().map(|name| name.namespace.as_str());
-        if counted.collect::<Counts>() != self.of_namespace {
-            return Err("the counts of training jobs by namespace differ".into());
-        }
-        Ok(())
     }
 }
 
@@ -315,21 +295,26 @@ fn check_dataset_epoch(
 }
 
 impl Ledger {
-    /// The job of that name, created if needed.
+    /// The training of the job of that name, both created if needed.
     pub(super) fn training_for(&mut self, name: &JobName) -> Result<TrainingNo, Rejection> {
         check_name("job's", &name.job)?;
-        if self.trainings.no(name).is_some() {
-            return self.trainings.open_no(name);
+        if self.jobs.training_no(name).is_some() {
+            return self.jobs.open_training(name);
+        }
+        if self.meta.version >= ONE_RECORD_VERSION {
+            self.job_or_room(name)?;
+            let no = self.make_job(name.clone());
+            return Ok(self.jobs.begin_training(no));
         }
         if !self.namespaces.contains_key(&name.namespace) {
             return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
         }
-        self.trainings.make(name, &mut self.meta.trainings_made)
+        self.jobs.make_separate_training(name, &mut self.meta.trainings_made)
     }
 
     /// Changes whenever a job changes. Not part of the state: it only tells readers to check again.
     pub fn training_changes(&self) -> u64 {
-        self.trainings.changes
+        self.jobs.training_changes
     }
 }
 

@@ -17,11 +17,9 @@ use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
 use crate::machine::version_gate::came_with;
 use crate::training::dataset_epoch::{Mark, ShardState, record_of};
-use crate::training::job::JobName;
+use crate::training::job::{JobName, Jobs};
 use crate::training::shard_ring::Ring;
-use crate::training::state::{
-    LossPolicy, Trainer, TrainerRef, Training, Trainings, needs_no_recovery,
-};
+use crate::training::state::{LossPolicy, Trainer, TrainerRef, Training, needs_no_recovery};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,7 +148,7 @@ impl Operation for TrainerOp {
 
     fn dry_run(&self, ledger: &Ledger) -> Option<Result<(), Rejection>> {
         match self {
-            Self::DeleteJob(job) => Some(ledger.trainings.check_delete(job).map(drop)),
+            Self::DeleteJob(job) => Some(ledger.jobs.check_delete_training(job).map(drop)),
             Self::Join { .. } | Self::Keep { .. } | Self::Leave(_) | Self::Recover { .. } => None,
         }
     }
@@ -166,28 +164,28 @@ impl Ledger {
         match op {
             TrainerOp::Join { job, trainer, on_loss } => {
                 trainer.check()?;
-                let new = self.trainings.no(&job).is_none();
+                let new = self.jobs.training_no(&job).is_none();
                 let no = self.training_for(&job)?;
                 let out = &mut Emitter::new(ctx, &mut self.events);
-                self.trainings.join(no, trainer, new.then_some(on_loss), now, out)
+                self.jobs.join_training(no, trainer, new.then_some(on_loss), now, out)
             }
-            TrainerOp::Keep { job, trainers } => self.trainings.keep(&job, trainers, now),
+            TrainerOp::Keep { job, trainers } => self.jobs.keep_trainers(&job, trainers, now),
             TrainerOp::Leave(by) => {
-                self.trainings.leave(&by, &mut Emitter::new(ctx, &mut self.events))
+                self.jobs.leave_training(&by, &mut Emitter::new(ctx, &mut self.events))
             }
             TrainerOp::Recover { job, round, world, trainer, from, on_loss } => {
                 self.recover(ctx, job, Recovery { round, world, from, on_loss }, trainer)
             }
             TrainerOp::DeleteJob(job) => {
-                self.trainings.delete(&job, &mut Emitter::new(ctx, &mut self.events))
+                self.jobs.delete_training(&job, &mut Emitter::new(ctx, &mut self.events))
             }
         }
     }
 }
 
-impl Trainings {
+impl Jobs {
     /// A trainer joins. `on_loss` is the policy of a job that this creates.
-    fn join(
+    fn join_training(
         &mut self,
         no: TrainingNo,
         trainer: TrainerDecl,
@@ -198,7 +196,7 @@ impl Trainings {
         if let Some(refused) = self.succeed(out, no, &trainer)? {
             return Ok(refused);
         }
-        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
+        let Some(training) = self.table.training_mut(no) else { return Ok(Reply::Ok) };
         training.head.on_loss = on_loss.unwrap_or(training.head.on_loss);
         let known = training.trainers.contains_key(&trainer.name);
         if !known && training.head.world.len() >= limits::TRAINERS_MAX {
@@ -211,7 +209,7 @@ impl Trainings {
 
     /// Adds the trainer to the world, at the end if it was not in it. It has no part in open checkpoints.
     fn add_trainer(&mut self, no: TrainingNo, name: &str) {
-        let Some(training) = self.by_no.get_mut(&no) else { return };
+        let Some(training) = self.table.training_mut(no) else { return };
         if training.trainers.contains_key(name) {
             return;
         }
@@ -224,18 +222,18 @@ impl Trainings {
             .for_each(|dataset_epoch| dataset_epoch.prefer_also(name, &arcs));
         training.ring.add(name);
         training.trainers.insert(name.to_owned(), Trainer { after, ..Trainer::default() });
-        self.dirty.heads.insert(no);
-        self.dirty.trainers.insert((no, name.to_owned()));
+        self.dirty_trainings.heads.insert(no);
+        self.dirty_trainings.trainers.insert((no, name.to_owned()));
     }
 
     /// Puts the trainer back into the world of its round. If it has left since, it gets its former rank, because the
     /// others know theirs. Trainers that joined later come after those of the round.
     fn rejoin_round(&mut self, no: TrainingNo, name: &str, world: &[String]) {
-        if self.by_no.get(&no).is_some_and(|t| t.trainers.contains_key(name)) {
+        if self.table.training(no).is_some_and(|t| t.trainers.contains_key(name)) {
             return;
         }
         self.add_trainer(no, name);
-        let Some(training) = self.by_no.get_mut(&no) else { return };
+        let Some(training) = self.table.training_mut(no) else { return };
         let ranks: BTreeMap<&String, usize> = world.iter().zip(0..).collect();
         training.head.world.sort_by_key(|name| ranks.get(name).copied().unwrap_or(world.len()));
     }
@@ -248,8 +246,8 @@ impl Trainings {
         no: TrainingNo,
         trainer: &TrainerDecl,
     ) -> Result<Option<Reply>, Rejection> {
-        self.changes += 1;
-        let Some(training) = self.by_no.get(&no) else { return Ok(None) };
+        self.training_changes += 1;
+        let Some(training) = self.table.training(no) else { return Ok(None) };
         needs_no_recovery(&training.head)?;
         let before = training.trainers.get(&trainer.name).filter(|t| t.incarnation.is_some());
         if before.is_none_or(|before| before.instance == trainer.instance) {
@@ -257,7 +255,7 @@ impl Trainings {
         }
         self.lose_trainer(out, no, &trainer.name, "another process took its name");
         let needs_recovery =
-            self.by_no.get(&no).and_then(|training| training.head.needs_recovery.clone());
+            self.table.training(no).and_then(|training| training.head.needs_recovery.clone());
         Ok(needs_recovery.map(|(trainer, host)| Reply::Torn { trainer, host }))
     }
 
@@ -269,7 +267,7 @@ impl Trainings {
         incarnation: SessionId,
         now: LedgerMs,
     ) -> Reply {
-        let Some(training) = self.by_no.get_mut(&no) else { return Reply::Ok };
+        let Some(training) = self.table.training_mut(no) else { return Reply::Ok };
         let trainer = training.trainers.entry(decl.name.clone()).or_default();
         if trainer.incarnation.is_some() {
             self.ends.remove(&(trainer.ends, no, decl.name.clone()));
@@ -280,11 +278,11 @@ impl Trainings {
         trainer.keep_alive_ms = decl.keep_alive_ms;
         trainer.ends = LedgerMs(now.0.saturating_add(decl.keep_alive_ms));
         self.ends.insert((trainer.ends, no, decl.name.clone()));
-        self.dirty.trainers.insert((no, decl.name));
+        self.dirty_trainings.trainers.insert((no, decl.name));
         Reply::Joined { incarnation, generation: training.head.generation }
     }
 
-    fn keep(
+    fn keep_trainers(
         &mut self,
         job: &JobName,
         trainers: Vec<(String, SessionId)>,
@@ -294,8 +292,8 @@ impl Trainings {
             let what = "trainers kept at once".into();
             return Err(Rejection::Limit { what, max: limits::TRAINERS_MAX as u64 });
         }
-        let no = self.open_no(job)?;
-        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
+        let no = self.open_training(job)?;
+        let Some(training) = self.table.training_mut(no) else { return Ok(Reply::Ok) };
         let mut lost = Vec::new();
         for (name, incarnation) in trainers {
             match training.trainers.get_mut(&name).filter(|t| t.incarnation == Some(incarnation)) {
@@ -303,7 +301,7 @@ impl Trainings {
                     self.ends.remove(&(trainer.ends, no, name.clone()));
                     trainer.ends = LedgerMs(now.0.saturating_add(trainer.keep_alive_ms));
                     self.ends.insert((trainer.ends, no, name.clone()));
-                    self.dirty.trainers.insert((no, name));
+                    self.dirty_trainings.trainers.insert((no, name));
                 }
                 None => lost.push(name),
             }
@@ -311,9 +309,9 @@ impl Trainings {
         Ok(Reply::Kept { lost })
     }
 
-    fn leave(&mut self, by: &TrainerRef, out: &mut Emitter) -> Result<Reply, Rejection> {
-        let no = self.open_no(&by.job)?;
-        let Some(training) = self.by_no.get(&no) else { return Ok(Reply::Ok) };
+    fn leave_training(&mut self, by: &TrainerRef, out: &mut Emitter) -> Result<Reply, Rejection> {
+        let no = self.open_training(&by.job)?;
+        let Some(training) = self.table.training(no) else { return Ok(Reply::Ok) };
         let theirs = training.trainers.get(&by.trainer).and_then(|trainer| trainer.incarnation);
         if theirs != Some(by.incarnation) {
             return Ok(Reply::Ok); // It is gone already.
@@ -350,19 +348,19 @@ impl Trainings {
     /// Gives every trainer its full time again, because no leader listened for a while.
     pub(crate) fn listen_anew(&mut self, now: LedgerMs) {
         self.ends.clear();
-        for (no, training) in &mut self.by_no {
+        for (no, training) in self.table.trainings_mut() {
             for (name, trainer) in
                 training.trainers.iter_mut().filter(|t| t.1.incarnation.is_some())
             {
                 trainer.ends = LedgerMs(now.0.saturating_add(trainer.keep_alive_ms));
-                self.ends.insert((trainer.ends, *no, name.clone()));
-                self.dirty.trainers.insert((*no, name.clone()));
+                self.ends.insert((trainer.ends, no, name.clone()));
+                self.dirty_trainings.trainers.insert((no, name.clone()));
             }
         }
     }
 
     fn lose_trainer(&mut self, out: &mut Emitter, no: TrainingNo, name: &str, why: &str) {
-        let Some(training) = self.by_no.get_mut(&no) else { return };
+        let Some(training) = self.table.training_mut(no) else { return };
         let Some(trainer) = training.trainers.get(name) else { return };
         let host = trainer.host.clone();
         let needs_recovery = training.head.on_loss == LossPolicy::Recover && training.needs(name);
@@ -372,12 +370,12 @@ impl Trainings {
         };
         if needs_recovery && training.head.needs_recovery.is_none() {
             training.head.needs_recovery = Some((name.to_owned(), host.clone()));
-            self.dirty.heads.insert(no);
+            self.dirty_trainings.heads.insert(no);
         }
-        self.emit(out, no, "trainer_lost", format!("{name} on {host}: {why}"));
+        self.emit_training(out, no, "trainer_lost", format!("{name} on {host}: {why}"));
         if needs_recovery {
             let why = format!("{name} on {host} was lost with {with}");
-            self.emit(out, no, "torn", why);
+            self.emit_training(out, no, "torn", why);
         }
         self.free_shards_of(no, name);
         self.remove_trainer(out, no, name);
@@ -385,7 +383,7 @@ impl Trainings {
 
     /// Frees the shards that a trainer had claimed, from the progress that is known.
     fn free_shards_of(&mut self, no: TrainingNo, name: &str) {
-        let Some(training) = self.by_no.get_mut(&no) else { return };
+        let Some(training) = self.table.training_mut(no) else { return };
         let held: Vec<_> = training.held_by(name).collect();
         for (dataset, epoch, number) in held {
             let known = training.progress_of((dataset, epoch), number);
@@ -398,21 +396,21 @@ impl Trainings {
                 shard.marks.push(Mark { step, samples });
             }
             dataset_epoch.set_state(number, ShardState::Free, &training.ring);
-            self.dirty.dataset_epochs.insert((no, dataset, epoch, record_of(number)));
+            self.dirty_trainings.dataset_epochs.insert((no, dataset, epoch, record_of(number)));
         }
     }
 
     /// Removes a trainer without shards from the world. Checkpoints that wait for it are given up.
     fn remove_trainer(&mut self, out: &mut Emitter, no: TrainingNo, name: &str) {
-        let Some(training) = self.by_no.get_mut(&no) else { return };
+        let Some(training) = self.table.training_mut(no) else { return };
         let Some(trainer) = training.trainers.remove(name) else { return };
         if trainer.incarnation.is_some() {
             self.ends.remove(&(trainer.ends, no, name.to_owned()));
         }
         training.head.world.retain(|other| other != name);
-        self.changes += 1;
-        self.dirty.trainers.insert((no, name.to_owned()));
-        self.dirty.heads.insert(no);
+        self.training_changes += 1;
+        self.dirty_trainings.trainers.insert((no, name.to_owned()));
+        self.dirty_trainings.heads.insert(no);
         self.prefer_no_more(no, &BTreeSet::from([name.to_owned()]));
         self.give_up_checkpoints(out, no, |c| c.waits_for(name), "a trainer of its world is gone");
         self.tear_if_deserted(out, no, (name, &trainer.host));
@@ -421,7 +419,7 @@ impl Trainings {
     /// Marks the generation as in need of recovery if no trainer is left that has the work that no checkpoint holds. A
     /// later trainer must not seal that work.
     fn tear_if_deserted(&mut self, out: &mut Emitter, no: TrainingNo, (name, host): (&str, &str)) {
-        let Some(training) = self.by_no.get_mut(&no) else { return };
+        let Some(training) = self.table.training_mut(no) else { return };
         let head = &training.head;
         if head.on_loss != LossPolicy::Recover
             || head.needs_recovery.is_some()
@@ -432,12 +430,12 @@ impl Trainings {
         training.head.needs_recovery = Some((name.to_owned(), host.to_owned()));
         let why =
             format!("{name} on {host} was the last to go, with work that no checkpoint holds");
-        self.emit(out, no, "torn", why);
+        self.emit_training(out, no, "torn", why);
     }
 
     /// Removes these from the job's ring.
     fn prefer_no_more(&mut self, no: TrainingNo, names: &BTreeSet<String>) {
-        let Some(training) = self.by_no.get_mut(&no) else { return };
+        let Some(training) = self.table.training_mut(no) else { return };
         names.iter().for_each(|name| training.ring.remove(name));
         training
             .dataset_epochs
@@ -446,9 +444,9 @@ impl Trainings {
     }
 
     /// The number of the job to delete; `None` if there is none.
-    fn check_delete(&self, job: &JobName) -> Result<Option<TrainingNo>, Rejection> {
-        let no = self.no(job);
-        let training = no.and_then(|no| self.by_no.get(&no));
+    fn check_delete_training(&self, job: &JobName) -> Result<Option<TrainingNo>, Rejection> {
+        let no = self.training_no(job);
+        let training = no.and_then(|no| self.table.training(no));
         let present = |trainer: &Trainer| trainer.incarnation.is_some();
         match training.is_some_and(|training| training.trainers.values().any(present)) {
             true => Err(JobRefusal::JobActive.into()),
@@ -456,9 +454,9 @@ impl Trainings {
         }
     }
 
-    fn delete(&mut self, job: &JobName, out: &mut Emitter) -> Result<Reply, Rejection> {
-        let Some(no) = self.check_delete(job)? else { return Ok(Reply::Ok) };
-        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
+    fn delete_training(&mut self, job: &JobName, out: &mut Emitter) -> Result<Reply, Rejection> {
+        let Some(no) = self.check_delete_training(job)? else { return Ok(Reply::Ok) };
+        let Some(training) = self.table.training_mut(no) else { return Ok(Reply::Ok) };
         training.head.deleting = true;
         training.head.base = 0;
         training.head.step = 0;
@@ -467,29 +465,24 @@ impl Trainings {
         training.head.world.clear();
         training.ring = Ring::default();
         let names = std::mem::take(&mut training.trainers).into_keys().map(|name| (no, name));
-        self.dirty.trainers.extend(names);
+        self.dirty_trainings.trainers.extend(names);
         let dataset_epochs = std::mem::take(&mut training.dataset_epochs).into_keys();
-        self.dirty
+        self.dirty_trainings
             .emptied_dataset_epochs
             .extend(dataset_epochs.map(|(dataset, epoch)| (no, dataset, epoch)));
-        self.dirty.heads.insert(no);
-        self.changes += 1;
-        self.emit(out, no, "deleted", String::new());
+        self.dirty_trainings.heads.insert(no);
+        self.training_changes += 1;
+        self.emit_training(out, no, "deleted", String::new());
         self.give_up_checkpoints(out, no, |_| true, "the job is deleted");
         self.forget_if_empty(no);
         Ok(Reply::Ok)
     }
 
-    /// A job that is being deleted is removed with the last of its checkpoints.
+    /// A training that is being deleted is removed with the last of its checkpoints.
     pub(super) fn forget_if_empty(&mut self, no: TrainingNo) {
         let empty = |t: &Training| t.head.deleting && t.checkpoints.is_empty();
-        if !self.by_no.get(&no).is_some_and(empty) {
-            return;
+        if self.table.training(no).is_some_and(empty) {
+            self.remove_training(no);
         }
-        if let Some(training) = self.by_no.remove(&no) {
-            self.names.remove(&training.head.name);
-            self.of_namespace.remove(&training.head.name.namespace);
-        }
-        self.dirty.heads.insert(no);
     }
 }

@@ -1,13 +1,15 @@
-//! Image records of training jobs.
+//! Image records of trainings.
 //!
-//! *Invariant:* as in [`crate::machine::image`]. Keys: `L` a job's head; `I` a trainer, by job and name; `H` some
-//! shards, by job, dataset, epoch and chunk; `U` a checkpoint, by job and number.
+//! *Invariant:* as in [`crate::machine::image`]. Keys: `L` a training's head; `I` a trainer, by training and name; `H` some
+//! shards, by training, dataset, epoch and chunk; `U` a checkpoint, by training and number. The number of a training is
+//! that of its job, or, below version 4, its own: [`crate::machine::ledger::Meta`] says which.
 
 use crate::kernel::codec;
 use crate::kernel::id::{DatasetNo, TrainingNo};
 use crate::machine::image::{ImageDelta, key};
 use crate::machine::image_load::{LoadError, bad, number, read};
-use crate::training::state::{Training, Trainings};
+use crate::training::job::Jobs;
+use crate::training::state::Training;
 use std::collections::BTreeSet;
 
 /// The records of training jobs that differ from the image on disk.
@@ -19,6 +21,18 @@ pub(super) struct DirtyTrainings {
     /// Epochs whose shards were all removed at once; those in `dataset_epochs` may have been added afterwards.
     pub(super) emptied_dataset_epochs: BTreeSet<(TrainingNo, DatasetNo, u64)>,
     pub(super) checkpoints: BTreeSet<(TrainingNo, u32)>,
+    /// The trainings have other numbers than in the image: all their records there are removed, and written again.
+    all: bool,
+}
+
+/// The first bytes of the keys.
+const TAGS: [u8; 4] = [b'H', b'I', b'L', b'U'];
+
+impl DirtyTrainings {
+    /// Marks every record: the trainings have other numbers now.
+    pub(super) fn mark_all(&mut self) {
+        *self = Self { all: true, ..Self::default() };
+    }
 }
 
 fn job_key(tag: u8, no: TrainingNo, rest: &[u8]) -> Vec<u8> {
@@ -29,16 +43,19 @@ fn dataset_epoch_key(no: TrainingNo, dataset: DatasetNo, epoch: u64, rest: &[u8]
     key(b'H', &[&no.0.to_be_bytes(), &dataset.0.to_be_bytes(), &epoch.to_be_bytes(), rest])
 }
 
-impl Trainings {
+impl Jobs {
     /// Takes the records that changed since the last call.
-    pub(crate) fn drain(&mut self, delta: &mut ImageDelta) {
-        let dirty = std::mem::take(&mut self.dirty);
+    pub(crate) fn drain_trainings(&mut self, delta: &mut ImageDelta) {
+        let dirty = std::mem::take(&mut self.dirty_trainings);
+        if dirty.all {
+            return self.write_all_trainings(delta);
+        }
         for no in dirty.heads {
-            let head = self.by_no.get(&no).map(|training| codec::encode(&training.head));
+            let head = self.table.training(no).map(|training| codec::encode(&training.head));
             delta.set(job_key(b'L', no, &[]), head);
         }
         for (no, name) in dirty.trainers {
-            let trainer = self.by_no.get(&no).and_then(|t| t.trainers.get(&name));
+            let trainer = self.table.training(no).and_then(|t| t.trainers.get(&name));
             delta.set(job_key(b'I', no, name.as_bytes()), trainer.map(codec::encode));
         }
         for (no, dataset, epoch) in dirty.emptied_dataset_epochs {
@@ -46,28 +63,32 @@ impl Trainings {
         }
         for (no, dataset, epoch, record) in dirty.dataset_epochs {
             let dataset_epoch =
-                self.by_no.get(&no).and_then(|t| t.dataset_epochs.get(&(dataset, epoch)));
+                self.table.training(no).and_then(|t| t.dataset_epochs.get(&(dataset, epoch)));
             let shards = dataset_epoch.and_then(|dataset_epoch| dataset_epoch.record(record));
             let key = dataset_epoch_key(no, dataset, epoch, &record.to_be_bytes());
             delta.set(key, shards.map(|shards| codec::encode(&shards)));
         }
         for (no, checkpoint) in dirty.checkpoints {
-            let found = self.by_no.get(&no).and_then(|t| t.checkpoints.get(&checkpoint));
+            let found = self.table.training(no).and_then(|t| t.checkpoints.get(&checkpoint));
             delta.set(job_key(b'U', no, &checkpoint.to_be_bytes()), found.map(codec::encode));
         }
     }
 
-    /// Forgets which records differ from the image, because there is no image yet.
-    pub(crate) fn forget_dirty(&mut self) {
-        self.dirty = DirtyTrainings::default();
+    fn write_all_trainings(&self, delta: &mut ImageDelta) {
+        delta.delete_prefixes.extend(TAGS.map(|tag| vec![tag]));
+        let mut put = |key: &[u8], value: &[u8]| delta.puts.push((key.to_vec(), value.to_vec()));
+        self.each_dataset_epoch(&mut put);
+        self.each_trainer(&mut put);
+        self.each_training_head(&mut put);
+        self.each_checkpoint(&mut put);
     }
 
     pub(crate) fn each_dataset_epoch(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, training) in &self.by_no {
+        for (no, training) in self.table.trainings() {
             for (&(dataset, epoch), dataset_epoch) in &training.dataset_epochs {
                 for record in 0..dataset_epoch.records() {
                     let shards = dataset_epoch.record(record).unwrap_or_default();
-                    let key = dataset_epoch_key(*no, dataset, epoch, &record.to_be_bytes());
+                    let key = dataset_epoch_key(no, dataset, epoch, &record.to_be_bytes());
                     each(&key, &codec::encode(&shards));
                 }
             }
@@ -75,43 +96,43 @@ impl Trainings {
     }
 
     pub(crate) fn each_trainer(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, training) in &self.by_no {
+        for (no, training) in self.table.trainings() {
             for (name, trainer) in &training.trainers {
-                each(&job_key(b'I', *no, name.as_bytes()), &codec::encode(trainer));
+                each(&job_key(b'I', no, name.as_bytes()), &codec::encode(trainer));
             }
         }
     }
 
-    pub(crate) fn each_head(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, training) in &self.by_no {
-            each(&job_key(b'L', *no, &[]), &codec::encode(&training.head));
+    pub(crate) fn each_training_head(&self, each: &mut impl FnMut(&[u8], &[u8])) {
+        for (no, training) in self.table.trainings() {
+            each(&job_key(b'L', no, &[]), &codec::encode(&training.head));
         }
     }
 
     pub(crate) fn each_checkpoint(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, training) in &self.by_no {
+        for (no, training) in self.table.trainings() {
             for (number, checkpoint) in &training.checkpoints {
-                each(&job_key(b'U', *no, &number.to_be_bytes()), &codec::encode(checkpoint));
+                each(&job_key(b'U', no, &number.to_be_bytes()), &codec::encode(checkpoint));
             }
         }
     }
 
-    /// Reads a record of a job.
-    pub(crate) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+    /// Reads a record of a training.
+    pub(crate) fn load_training(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
         match key.first() {
-            Some(b'L') => self.loading(key)?.head = read(key, value)?,
+            Some(b'L') => self.loading_training(key)?.head = read(key, value)?,
             Some(b'I') => {
                 let name = key.get(5..).and_then(|name| std::str::from_utf8(name).ok());
                 let name = name.ok_or_else(|| bad(key))?.to_owned();
                 let trainer = read(key, value)?;
-                self.loading(key)?.trainers.insert(name, trainer);
+                self.loading_training(key)?.trainers.insert(name, trainer);
             }
             Some(b'H') => {
                 let dataset = DatasetNo(u32::from_be_bytes(number(key, 5)?));
                 let epoch = u64::from_be_bytes(number(key, 9)?);
                 let record = u16::from_be_bytes(number(key, 17)?);
                 let shards: Vec<_> = read(key, value)?;
-                let training = self.loading(key)?;
+                let training = self.loading_training(key)?;
                 let dataset_epoch = training.dataset_epochs.entry((dataset, epoch)).or_default();
                 if usize::from(record) * crate::training::dataset_epoch::SHARDS_PER_RECORD as usize
                     != dataset_epoch.shards.len()
@@ -123,15 +144,14 @@ impl Trainings {
             Some(b'U') => {
                 let checkpoint = u32::from_be_bytes(number(key, 5)?);
                 let found = read(key, value)?;
-                self.loading(key)?.checkpoints.insert(checkpoint, found);
+                self.loading_training(key)?.checkpoints.insert(checkpoint, found);
             }
             _ => return Err(bad(key)),
         }
         Ok(())
     }
 
-    fn loading(&mut self, key: &[u8]) -> Result<&mut Training, LoadError> {
-        let no = TrainingNo(u32::from_be_bytes(number(key, 1)?));
-        Ok(self.by_no.entry(no).or_default())
+    fn loading_training(&mut self, key: &[u8]) -> Result<&mut Training, LoadError> {
+        Ok(self.table.loading_training(TrainingNo(u32::from_be_bytes(number(key, 1)?))))
     }
 }

@@ -10,7 +10,7 @@ use crate::training::checkpoint::{Checkpoint, CheckpointState, RankReport};
 use crate::training::dataset::Datasets;
 use crate::training::dataset_epoch::{DatasetEpoch, DatasetEpochCounts, ShardState};
 use crate::training::job::JobName;
-use crate::training::state::{LossPolicy, TrainerRef, Training, Trainings};
+use crate::training::state::{LossPolicy, TrainerRef, Training};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A job.
@@ -267,22 +267,21 @@ impl<'a> TrainingView<'a> {
 impl Ledger {
     /// The job of that name.
     pub fn training(&self, name: &JobName) -> Option<TrainingView<'_>> {
-        let training = self.trainings.by_no.get(&self.trainings.no(name)?)?;
+        let training = self.jobs.table.training(self.jobs.training_no(name)?)?;
         Some(TrainingView { datasets: &self.datasets, training })
     }
 
     /// All jobs, by namespace and name.
     pub fn trainings(&self) -> impl Iterator<Item = TrainingView<'_>> {
-        let Trainings { by_no, names, .. } = &self.trainings;
-        let all = names.values().filter_map(move |no| by_no.get(no));
+        let all = self.jobs.trainings_by_name();
         all.map(move |training| TrainingView { datasets: &self.datasets, training })
     }
 
     /// All jobs, the newest first.
     pub fn trainings_newest_first(&self) -> impl Iterator<Item = TrainingView<'_>> {
-        // Numbers count up, and each has a name.
-        let all = self.trainings.by_no.values().rev();
-        all.map(move |training| TrainingView { datasets: &self.datasets, training })
+        // Numbers count up.
+        let all = self.jobs.table.trainings().rev();
+        all.map(move |(_, training)| TrainingView { datasets: &self.datasets, training })
     }
 
     /// Whether a claim would get an answer: a shard is free, everything is finished, or the trainer would be refused.
@@ -303,8 +302,8 @@ impl Ledger {
     /// version is one in which the ledger loses silent trainers itself.
     pub fn trainer_keep_alives(&self) -> impl Iterator<Item = (SessionId, u64)> {
         let by_leader = self.meta.version >= SILENT_TRAINERS_VERSION;
-        let jobs = self.trainings.by_no.values().filter(move |_| by_leader);
-        let all = jobs.flat_map(|training| training.trainers.values());
+        let trainings = self.jobs.table.trainings().filter(move |_| by_leader);
+        let all = trainings.flat_map(|(_, training)| training.trainers.values());
         all.filter_map(|trainer| Some((trainer.incarnation?, trainer.keep_alive_ms)))
     }
 
@@ -314,7 +313,7 @@ impl Ledger {
         incarnations: &BTreeSet<SessionId>,
     ) -> BTreeMap<JobName, Vec<(String, SessionId)>> {
         let mut found: BTreeMap<JobName, Vec<(String, SessionId)>> = BTreeMap::new();
-        for training in self.trainings.by_no.values() {
+        for (_, training) in self.jobs.table.trainings() {
             for (name, trainer) in &training.trainers {
                 let Some(incarnation) = trainer.incarnation else { continue };
                 if incarnations.contains(&incarnation) {
@@ -335,8 +334,8 @@ impl Ledger {
         job: &JobName,
         trainers: &[(String, SessionId)],
     ) -> Result<Vec<bool>, Rejection> {
-        let no = self.trainings.open_no(job)?;
-        let training = self.trainings.by_no.get(&no);
+        let no = self.jobs.open_training(job)?;
+        let training = self.jobs.table.training(no);
         let present = |(name, incarnation): &(String, SessionId)| {
             let trainer = training.and_then(|training| training.trainers.get(name));
             trainer.is_some_and(|trainer| trainer.incarnation == Some(*incarnation))

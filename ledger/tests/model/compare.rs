@@ -5,10 +5,10 @@ use crate::naive::Model;
 use crate::rows::{Row, RowState};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use rollout_ledger::Ledger;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotNo, SlotRef};
 use rollout_ledger::view::{Drain, WorkerState};
-use std::collections::BTreeMap;
+use rollout_ledger::{JobName, Ledger};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A row as both can show it.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -51,6 +51,16 @@ pub(crate) fn conserved(ledger: &Ledger) -> TestCaseResult {
     Ok(())
 }
 
+/// Each job is listed once, whether participants, trainers or both use it.
+fn overviews(ledger: &Ledger, model: &Model) -> TestCaseResult {
+    let mut listed: Vec<&JobName> = ledger.job_overviews().map(|job| job.name).collect();
+    listed.sort();
+    let of_participants = ledger.all_jobs_after(JobName::default()).map(|job| job.name());
+    let known: BTreeSet<&JobName> = of_participants.chain(model.trainings.jobs.keys()).collect();
+    prop_assert_eq!(listed, known.into_iter().collect::<Vec<_>>());
+    Ok(())
+}
+
 pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
     prop_assert_eq!(ledger.clock(), LedgerMs(model.clock));
     prop_assert_eq!(ledger.version(), model.version);
@@ -85,6 +95,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
     let jobs = crate::jobs::difference(ledger, &model.jobs);
     prop_assert_eq!(jobs, None);
     model.trainings.same(ledger)?;
+    overviews(ledger, model)?;
     prop_assert_eq!(ledger.token_views(), model.token_views());
     prop_assert_eq!(crate::revocations::listed(ledger), model.revocations());
     prop_assert_eq!(crate::members::listed(ledger), model.members.listed());

@@ -78,18 +78,24 @@ fn member_story() -> impl Strategy<Value = Vec<Step>> {
         .prop_map(|(version, story)| std::iter::once(version).chain(story).collect())
 }
 
-/// A job of two trainers that read, and all that may happen to it.
+/// A job of two trainers that read, and all that may happen to it. In some stories it becomes one record with the job of
+/// participants of its name on the way.
 fn training_story() -> impl Strategy<Value = Vec<Step>> {
     let act = || train().prop_map(Act::Train);
     let step = prop_oneof![
         16 => prop::collection::vec(act(), 1..4).prop_map(Step::Ops),
         2 => prop_oneof![3 => 1..900u64, 1 => 900..5000u64].prop_map(Step::Tick),
         1 => plain(false).prop_map(|act| Step::Ops(vec![act])),
+        1 => job_act().prop_map(|act| Step::Ops(vec![Act::Job(act)])),
         1 => Just(Step::OpenEpoch),
         1 => act().prop_map(Step::Stale),
         1 => Just(Step::Reload),
     ];
-    prop::collection::vec(step, 1..120).prop_map(|story| {
+    let raise = prop::option::of(0..120usize);
+    (prop::collection::vec(step, 1..120), raise).prop_map(|(mut story, raise)| {
+        if let Some(at) = raise {
+            story.insert(at.min(story.len()), Step::Version(4));
+        }
         let begin = Train::beginning().into_iter().map(|train| Step::Ops(vec![Act::Train(train)]));
         begin.chain(story).collect()
     })

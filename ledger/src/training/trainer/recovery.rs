@@ -15,9 +15,9 @@ use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
 use crate::training::dataset::Datasets;
 use crate::training::dataset_epoch::DatasetEpoch;
-use crate::training::job::JobName;
+use crate::training::job::{JobName, Jobs};
 use crate::training::shard_ring::Ring;
-use crate::training::state::{LossPolicy, Trainer, Trainings};
+use crate::training::state::{LossPolicy, Trainer};
 use std::collections::BTreeSet;
 
 /// A trainer's request when its job recovers.
@@ -67,17 +67,17 @@ impl Ledger {
         trainer.check()?;
         asked_for.check(&trainer.name)?;
         if asked_for.from != 0 {
-            self.trainings.open_no(&job)?;
+            self.jobs.open_training(&job)?;
         }
-        let new = self.trainings.no(&job).is_none();
+        let new = self.jobs.training_no(&job).is_none();
         let no = self.training_for(&job)?;
         let out = &mut Emitter::new(ctx, &mut self.events);
         let caller = (trainer, self.meta.clock);
-        self.trainings.recover(&self.datasets, out, (no, new), asked_for, caller)
+        self.jobs.recover(&self.datasets, out, (no, new), asked_for, caller)
     }
 }
 
-impl Trainings {
+impl Jobs {
     fn recover(
         &mut self,
         datasets: &Datasets,
@@ -86,7 +86,7 @@ impl Trainings {
         asked_for: Recovery,
         (trainer, now): (TrainerDecl, LedgerMs),
     ) -> Result<Reply, Rejection> {
-        let Some(training) = self.by_no.get(&no) else { return Ok(Reply::Ok) };
+        let Some(training) = self.table.training(no) else { return Ok(Reply::Ok) };
         let Recovery { round, world, from, on_loss } = asked_for;
         let asked = asked(&world, from, on_loss);
         let present = training.head.round;
@@ -108,11 +108,11 @@ impl Trainings {
             _ if training.checkpoints.get(&from).is_some_and(|c| c.is_complete()) => from,
             _ => return Err(JobRefusal::CheckpointUnknown.into()),
         };
-        if let Some(training) = self.by_no.get_mut(&no).filter(|_| new) {
+        if let Some(training) = self.table.training_mut(no).filter(|_| new) {
             training.head.generation = 0;
         }
         self.begin_generation(datasets, out, no, base);
-        let Some(training) = self.by_no.get_mut(&no) else { return Ok(Reply::Ok) };
+        let Some(training) = self.table.training_mut(no) else { return Ok(Reply::Ok) };
         training.head.round = if round == 0 { present.saturating_add(1) } else { round };
         training.head.asked = asked;
         training.head.on_loss = on_loss;
@@ -125,7 +125,7 @@ impl Trainings {
             .values_mut()
             .for_each(|dataset_epoch| dataset_epoch.prefer(&training.ring));
         let trainers = training.trainers.keys().map(|name| (no, name.clone()));
-        self.dirty.trainers.extend(trainers);
+        self.dirty_trainings.trainers.extend(trainers);
         Ok(self.give_incarnation(no, trainer, out.ctx.session(), now))
     }
 
@@ -138,13 +138,13 @@ impl Trainings {
         base: u32,
     ) {
         self.give_up_checkpoints(out, no, |c| c.is_open(), "the job has recovered");
-        self.changes += 1;
-        let Some(training) = self.by_no.get_mut(&no) else { return };
+        self.training_changes += 1;
+        let Some(training) = self.table.training_mut(no) else { return };
         for (name, trainer) in std::mem::take(&mut training.trainers) {
             if trainer.incarnation.is_some() {
                 self.ends.remove(&(trainer.ends, no, name.clone()));
             }
-            self.dirty.trainers.insert((no, name));
+            self.dirty_trainings.trainers.insert((no, name));
         }
         training.head.needs_recovery = None;
         training.head.generation += 1;
@@ -153,7 +153,7 @@ impl Trainings {
         training.head.step = checkpoint.map_or(0, |c| c.step);
         let sealed = checkpoint.and_then(|c| c.sealed.clone()).unwrap_or_default();
         for (dataset, epoch) in std::mem::take(&mut training.dataset_epochs).into_keys() {
-            self.dirty.emptied_dataset_epochs.insert((no, dataset, epoch));
+            self.dirty_trainings.emptied_dataset_epochs.insert((no, dataset, epoch));
         }
         training.head.done = sealed.done;
         for (key, shards) in sealed.dataset_epochs {
@@ -161,15 +161,15 @@ impl Trainings {
             let dataset_epoch =
                 DatasetEpoch::with(shards.reopen(dataset), dataset, key.1, &Ring::default());
             let records = (0..dataset_epoch.records()).map(|record| (no, key.0, key.1, record));
-            self.dirty.dataset_epochs.extend(records);
+            self.dirty_trainings.dataset_epochs.extend(records);
             training.dataset_epochs.insert(key, dataset_epoch);
         }
-        self.dirty.heads.insert(no);
+        self.dirty_trainings.heads.insert(no);
         let (generation, step) = (training.head.generation, training.head.step);
         let from = match base {
             0 => "from the beginning".to_owned(),
             base => format!("from checkpoint {base} of step {step}"),
         };
-        self.emit(out, no, "lineage_begun", format!("{generation}, {from}"));
+        self.emit_training(out, no, "lineage_begun", format!("{generation}, {from}"));
     }
 }
