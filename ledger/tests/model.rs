@@ -283,6 +283,7 @@ fn events_of(reply: &Reply) -> Vec<String> {
         text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
     };
     match reply {
+        Reply::Rejected(Rejection::Job(why)) => vec![word(why), "refused about a job".to_owned()],
         Reply::Rejected(why) => vec![word(why)],
         Reply::Granted(grants) => vec![format!("granted of {} runs", grants.len())],
         Reply::Stolen { granted, .. } => vec![format!("stolen of {} runs", granted.len())],
@@ -459,7 +460,7 @@ fn random_stories_reach_what_matters() {
         ("trainer lost with nothing but its part of a checkpoint", 1),
         ("trainer lost and gone on without", 2),
         ("dataset refused", 2),
-        ("Training", 200),
+        ("refused about a job", 200),
     ];
     for (event, at_least) in wanted {
         let times = events.get(event).copied().unwrap_or(0);

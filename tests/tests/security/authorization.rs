@@ -414,12 +414,16 @@ fn a_list_of_all_namespaces_has_those_of_the_certificate_and_titles_can_be_left_
     for (noun, things, in_each) in [
         ("dataset", "datasets", 1),
         ("rendezvous", "rendezvous", 2),
-        ("job", "jobs", 0),
+        ("job", "jobs", 2),
         ("checkpoint", "checkpoints", 0),
     ] {
         let namespaces = |list: &serde_json::Value| -> Vec<String> {
             let all = list[things].as_array().into_iter().flatten();
-            all.filter_map(|thing| thing["namespace"].as_str().map(str::to_owned)).collect()
+            let all = all.filter_map(|thing| thing["namespace"].as_str().map(str::to_owned));
+            // Some lists begin with the newest.
+            let mut all: Vec<String> = all.collect();
+            all.sort();
+            all
         };
         // A missing namespace does not matter to a list of all.
         let listed = fleet.ctl_json(&["--namespace", "nope", noun, "list", "-A"])?;
