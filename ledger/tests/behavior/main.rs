@@ -12,6 +12,7 @@ mod flight_records;
 mod golden;
 mod incidents;
 mod limits;
+mod one_record;
 mod pools;
 mod settings;
 mod transcripts;

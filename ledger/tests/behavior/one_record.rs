@@ -3,11 +3,7 @@
 //! *Invariant:* the state afterwards depends on the state before alone, whether a member has it from the log or from an
 //! image, and the image has the records of the ledger, byte for byte.
 
-#[allow(dead_code, reason = "other tests need the rest of it")]
-#[path = "limits/bench.rs"]
-mod bench;
-
-use bench::{Bench, job, participant};
+use super::bench::{Bench, job, participant};
 use rollout_ledger::{
     Body, CheckpointOp, DatasetOp, DatasetSpec, ImageDelta, Ledger, LossPolicy, ONE_RECORD_VERSION,
     OpKind, RankReport, Rejection, Reply, ShardOp, ShardRef, TrainerDecl, TrainerOp, TrainerRef,
