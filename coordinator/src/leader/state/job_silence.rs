@@ -51,7 +51,7 @@ fn losses(ledger: &Ledger, silent: &[Silent]) -> Vec<Op> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leader::state::alone::{Alone, PATIENCE};
+    use crate::leader::state::test_leader::{Alone, PATIENCE};
     use rollout_config::coordinator::Workers;
     use rollout_ledger::{
         JobName, LossPolicy, Reply, SILENT_TRAINERS_VERSION, TrainerDecl, TrainerOp, limits,

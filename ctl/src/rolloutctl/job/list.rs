@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::summary::Job;
 use crate::output::{self, Align, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
-use crate::rolloutctl::namespace::everywhere::Everywhere;
+use crate::rolloutctl::namespace::all_namespaces::Everywhere;
 use crate::rolloutctl::shard::summary::{Job as Training, Pass};
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
