@@ -29,6 +29,7 @@ pub(crate) mod grant;
 pub(crate) mod incident;
 pub(crate) mod incident_slots;
 pub(crate) mod item_view;
+pub(crate) mod lapse;
 pub(crate) mod nack;
 pub(crate) mod outcome_image;
 pub(crate) mod result_reuse;

@@ -4,6 +4,10 @@
 //! which its worker asks again which rows it still holds. Rows that wait for room are a set by attempt, so they take no
 //! more memory than the worker's grants; beyond [`ATTEMPTS_MAX`] the stream is closed.
 //!
+//! *Bounds:* `OUTBOX` (256, in `grpc/work_stream.rs`) messages wait; `MESSAGE_BYTES_MAX` (16 MiB, in `rollout_proto`)
+//! bounds each. The largest, a revocation of all rows of a worker, fits: `SLOTS_MAX` * `SLOT_ROWS_MAX` rows of at most
+//! 6 bytes (6 MiB), and at most 40 bytes for each of [`ATTEMPTS_MAX`] attempts.
+//!
 //! Absent on purpose: other control messages. Each heartbeat repeats a drain, and if a question about stealing is lost,
 //! another slot is asked.
 

@@ -57,7 +57,7 @@ impl Operation for ControlRun {
 
 impl Ledger {
     fn check_control(&self, no: RunNo, action: RunAction, reason: &str) -> Result<(), Rejection> {
-        if reason.len() > limits::MESSAGE_BYTES_MAX {
+        if reason.len() > limits::REASON_BYTES_MAX {
             return Err(Rejection::Invalid("the reason is too long".into()));
         }
         let run = self.runs.get(&no).ok_or(Rejection::RunUnknown)?;

@@ -1,10 +1,10 @@
-//! Failures and returned rows, and how rows leave an attempt.
+//! Owns: failed attempts, and reports about rows that their slot no longer holds.
 //!
 //! *Invariant:* only the holder of a live grant may fail or return its rows. A lapsed attempt can do neither, because
 //! its rows are pending already; trying to ends the attempt. The policy of its class decides what a failure means;
 //! the ledger counts failures so that the counts survive a failover.
+//! Absent: how rows leave an attempt (`lapse.rs`).
 
-use crate::batch::grant::Grant;
 use crate::batch::incident::EndKind;
 use crate::batch::run::RunState;
 use crate::batch::trouble::{FailedTry, Ruling, Verdict};
@@ -240,71 +240,6 @@ impl Ledger {
         RefusedRows { run: no, attempt, rows, why: Rejection::AttemptStale }
     }
 
-    /// Takes some rows from an attempt for good: it may no longer decide them. Rows that no other slot runs become
-    /// pending again, a trial's rows as a trial. Returns these rows.
-    pub(crate) fn give_back(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) -> Rows {
-        let aside = self.release_shared_rows(no, attempt, rows);
-        let (_, rows) = rows.partition(&aside);
-        if rows.is_empty() {
-            return rows;
-        }
-        let live = self.runs.get(&no).and_then(|r| r.flight.grants.get(&attempt));
-        let trial = live.and_then(|grant| grant.trial);
-        self.release(no, attempt, &rows);
-        if let Some(run) = self.runs.get_mut(&no) {
-            run.put_back(trial, &rows);
-            run.head.counts.returned += rows.len();
-        }
-        self.refresh_active(no);
-        rows
-    }
-
-    /// Ends a lease but not the attempt: its rows are pending, and the ledger accepts a late result
-    /// of a row that no other slot got since.
-    pub(crate) fn lapse(&mut self, ctx: &Context, no: RunNo, attempt: Attempt, why: &'static str) {
-        let Some(run) = self.runs.get(&no) else { return };
-        let Some((slot, rows)) = run.holding(attempt) else { return };
-        self.lapse_rows(no, attempt, &rows);
-        self.emit_returned(ctx, slot, (no, attempt), &rows, why);
-    }
-
-    /// [`lapse`](Self::lapse) for some of an attempt's rows.
-    pub(crate) fn lapse_rows(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
-        let Some(run) = self.runs.get(&no) else { return };
-        let Some((_, held)) = run.holding(attempt) else { return };
-        let grant = run.flight.grants.get(&attempt).cloned();
-        let rows = self.give_back(no, attempt, &rows.partition(&held).0);
-        if let Some(grant) = grant.filter(|_| !rows.is_empty()) {
-            let empty = Grant { rows: Rows::default(), ..grant };
-            self.runs.lapse(no, attempt, empty, &rows);
-        }
-        #[cfg(feature = "seeded-bugs")]
-        self.lose(no, attempt, &rows);
-    }
-
-    /// Removes rows from an attempt, live or lapsed, and updates all counts of them.
-    pub(crate) fn release(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
-        let Some(run) = self.runs.change(&no) else { return };
-        let late = run.release_lapsed(attempt, rows);
-        let Some(grant) = run.flight.grants.get_mut(&attempt) else { return };
-        grant.rows.subtract(rows);
-        let len = rows.len() - late;
-        let (slot, ended) = (grant.slot, grant.rows.is_empty());
-        if ended {
-            run.flight.grants.remove(&attempt);
-        }
-        let ended = run.holding(attempt).is_none();
-        run.head.counts.running -= len;
-        self.namespaces.remove_running(&run.head.namespace, len);
-        if let Some(held) = self.slot_mut(slot) {
-            held.rows_held -= len;
-            if ended {
-                held.held.remove(&(no, attempt));
-                held.trial = held.trial.filter(|t| *t != (no, attempt));
-            }
-        }
-    }
-
     /// The rows that this session has under this attempt, whether another slot runs them too or not.
     pub(crate) fn taken_of(&self, slot: SlotRef, held: &HeldRows) -> Option<Rows> {
         let (at, rows) = self.runs.get(&held.run)?.holding(held.attempt)?;
@@ -324,7 +259,7 @@ impl Ledger {
 /// the rows, and the ledger would keep them.
 pub(crate) fn bound_failure(failure: &mut Failure) {
     truncate(&mut failure.code, limits::NAME_BYTES_MAX);
-    truncate(&mut failure.message, limits::MESSAGE_BYTES_MAX);
+    truncate(&mut failure.message, limits::REASON_BYTES_MAX);
     truncate(&mut failure.evidence.exception, limits::NAME_BYTES_MAX);
 }
 

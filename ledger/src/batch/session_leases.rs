@@ -2,7 +2,8 @@
 //!
 //! *Invariant:* a session gets a lapsed row back only while the row is pending, which it is until another slot gets
 //! it. A trial runs alone on its slot: rows that would run beside it stay pending.
-//! Absent: registration (`register.rs`), silence (`suspect.rs`) and the end of a session (`session.rs`).
+//! Absent: the end of a lease (`lapse.rs`). In `fleet`: registration (`register.rs`), silence (`suspect.rs`) and the
+//! end of a session (`session.rs`).
 
 use crate::batch::grant::Grant;
 use crate::batch::run::RunState;

@@ -117,7 +117,7 @@ impl Ledger {
         cordoned: bool,
         reason: &str,
     ) -> Result<(String, String), Rejection> {
-        if reason.len() > limits::MESSAGE_BYTES_MAX {
+        if reason.len() > limits::REASON_BYTES_MAX {
             return Err(Rejection::Invalid("the reason is too long".into()));
         }
         let worker = self.workers.get(&session).ok_or(Rejection::SessionUnknown)?;

@@ -91,8 +91,8 @@ pub const INCIDENTS_SPARE: usize = 5;
 pub const CORDONED_PERCENT_MAX: usize = 20;
 /// Workers of one namespace that operators may have cordoned, including workers that are gone.
 pub const CORDONS_MAX: usize = 4096;
-/// Bytes of a failure's message.
-pub const MESSAGE_BYTES_MAX: usize = 512;
+/// Bytes of a reason: the message of a failure, or why an operator cordons a slot or pauses or cancels a run.
+pub const REASON_BYTES_MAX: usize = 512;
 /// Ledger time for which a slot must have held a row before an idle slot may run it too.
 pub const SPECULATE_AFTER_MS: u64 = 1000;
 /// Attempts that one `Tick` ends, from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on; the next one continues.

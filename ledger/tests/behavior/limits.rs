@@ -65,7 +65,7 @@ const TRIED: &[(&str, fn())] = &[
     ("INCIDENTS_SPARE", workers::deaths_held),
     ("CORDONED_PERCENT_MAX", workers::cordoned_percent),
     ("CORDONS_MAX", workers::cordons),
-    ("MESSAGE_BYTES_MAX", workers::message_bytes),
+    ("REASON_BYTES_MAX", workers::reason_bytes),
     ("SPECULATE_AFTER_MS", runs::speculate_after),
     ("TICK_ATTEMPTS_MAX", workers::tick_attempts),
     ("TICK_ROWS_MAX", workers::tick_rows),

@@ -79,21 +79,21 @@ pub(crate) fn cordons() {
     bench.granted(cordon(more, String::new()));
 }
 
-pub(crate) fn message_bytes() {
+pub(crate) fn reason_bytes() {
     let mut bench = Bench::new();
     let slot = bench.worker("w", 1);
-    bench.invalid(cordon(slot, text(limits::MESSAGE_BYTES_MAX + 1)));
-    bench.granted(cordon(slot, text(limits::MESSAGE_BYTES_MAX)));
+    bench.invalid(cordon(slot, text(limits::REASON_BYTES_MAX + 1)));
+    bench.granted(cordon(slot, text(limits::REASON_BYTES_MAX)));
     // A failure's message is cut: what an engine said must not lose its row.
     let mut bench = Bench::new();
     let run = bench.run("r", spec(), 1);
     let slot = bench.worker("w", 1);
     let held = bench.pull(slot, 1, 1).remove(0);
     let (class, code) = (FailureClass::InvalidRow, "e".to_owned());
-    let (message, evidence) = (text(limits::MESSAGE_BYTES_MAX + 1), Evidence::default());
+    let (message, evidence) = (text(limits::REASON_BYTES_MAX + 1), Evidence::default());
     bench.granted(OpKind::Fail(op::Fail { slot, held, class, code, message, evidence }));
     let failures = bench.ledger.failures(run, 1);
-    assert_eq!(failures[0].1.history[0].message.len(), limits::MESSAGE_BYTES_MAX);
+    assert_eq!(failures[0].1.history[0].message.len(), limits::REASON_BYTES_MAX);
 }
 
 fn died(slot: SlotRef, number: u64, started: Vec<HeldRows>, class: FailureClass) -> OpKind {
