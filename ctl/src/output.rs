@@ -28,7 +28,8 @@ pub enum Format {
     Table,
     /// More columns
     Wide,
-    /// One document, or one a line from what follows: `{"apiVersion", "kind", "asOf", "data"}`. Stable within v1
+    /// One JSON document, `{"apiVersion", "kind", "asOf", "data"}`; commands that stream print one
+    /// per line. Stable within v1
     Json,
     /// The document of `json` on one line: one of many of a command that goes on.
     #[value(skip)]

@@ -1,6 +1,6 @@
 //! `rolloutctl`, for operators: `rolloutctl <noun> <verb> [NAME] [flags]`.
 //!
-//! Invariant: one file per verb, named after the verb; data goes to stdout, messages to stderr, and the exit code
+//! Invariant: one file per verb, named after the verb; data goes to stdout, messages to stderr, and the exit status
 //! gives the kind of failure (see [`exit`]). Deliberately absent: hex IDs on the command line; everything has a name.
 
 mod alarm;
@@ -60,7 +60,7 @@ use self::verb::Branch as _;
 use crate::completer;
 use crate::say::to_stderr;
 
-/// Parses the command line, runs it, and returns the exit code. `version` is what `--version` prints.
+/// Parses the command line, runs it, and returns the exit status. `version` is what `--version` prints.
 pub fn main(version: &'static str) -> ExitCode {
     if completer::answered(Cli::command) {
         return ExitCode::SUCCESS;

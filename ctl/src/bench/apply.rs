@@ -39,10 +39,12 @@ pub(crate) struct ApplyArgs {
     /// Numbers of declared rows
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "10000,1000000,100000000", value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
     rows: Vec<u64>,
-    /// Measure instead the loss of a third of this many slots at once, where each slot holds rows of 20 runs
+    /// Instead of claims, measure the loss of a third of this many slots at once; each slot holds
+    /// rows of 20 runs
     #[arg(long, value_name = "SLOTS", conflicts_with = "image", value_parser = clap::value_parser!(u32).range(24..=64_000))]
     lose: Option<u32>,
-    /// Measure instead what an image writes when few of this many slots change; each slot holds rows of 20 runs
+    /// Instead of claims, measure the bytes of an image after few of this many slots have changed;
+    /// each slot holds rows of 20 runs
     #[arg(long, value_name = "SLOTS", value_parser = clap::value_parser!(u32).range(24..=64_000))]
     image: Option<u32>,
     /// Cluster version whose rules the commands follow

@@ -96,10 +96,11 @@ pub(crate) struct FleetArgs {
     /// How long the workers run rows before the measurement under load begins
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     warmup: Duration,
-    /// How long to measure under load; with --lose-share or --kill-leader, half of this before it and half during it
+    /// Measured time under load. With --lose-share or --kill-leader, the fault starts halfway
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     seconds: Duration,
-    /// Generator processes; more where the limit on open files requires it [default: one for 5,000 workers]
+    /// Load-generator processes [default: one per 5,000 workers; more if the limit on open files
+    /// requires it]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: Option<u32>,
     /// Workers that each process connects concurrently at the start

@@ -33,7 +33,7 @@ pub(crate) struct RendezvousArgs {
     /// Rounds of each size
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Ranks of each node, which meet through the round's store and then exchange keys; 0: only nodes join
+    /// Ranks per node; they meet through the round's store, then exchange keys. 0: only nodes join
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64))]
     ranks: u32,
     /// With --ranks: keys that each rank sets, and as many that it reads from another rank

@@ -1,7 +1,7 @@
 //! Owns: `rollout run cancel RUN...`.
 //!
 //! Invariant: repeating it changes nothing. Rows that have a result keep it, and the others get none. If one of
-//! several runs cannot be cancelled, the others still are, and the exit code is the worst.
+//! several runs cannot be cancelled, the others still are, and the exit status is the worst.
 //! Absent: the output; `rollout export --partial` writes it.
 
 use std::sync::Arc;

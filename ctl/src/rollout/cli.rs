@@ -71,6 +71,13 @@ pub(super) enum InferCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "Examples:",
+    "\n  rollout infer batch -c batch.toml --dry-run        Check everything, submit nothing",
+    "\n  rollout infer batch -c batch.toml                  Run, and write the output",
+    "\n  rollout infer batch -c batch.toml --detach         Submit and return",
+    "\n  rollout infer batch -c batch.toml --resume eval    Attach to a run"
+))]
 pub(super) struct BatchArgs {
     /// The batch file, TOML
     #[arg(short, long, value_name = "FILE")]

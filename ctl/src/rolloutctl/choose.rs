@@ -86,7 +86,7 @@ impl ChooseArgs {
     /// Keeps the selected items, in the requested order.
     ///
     /// # Errors
-    /// Exit code 2 for a key that no item has.
+    /// Exit status 2 for a key that no item has.
     pub(super) fn apply<T: Serialize>(&self, list: &mut Vec<T>) -> anyhow::Result<()> {
         self.titles.apply();
         let more = self.choose(list)?;
@@ -119,7 +119,7 @@ impl OrderArgs {
     /// Keeps the selected items, in the requested order.
     ///
     /// # Errors
-    /// Exit code 2 for a key that no item has.
+    /// Exit status 2 for a key that no item has.
     pub(super) fn apply<T: Serialize>(&self, list: &mut Vec<T>) -> anyhow::Result<()> {
         let mut pairs = Vec::with_capacity(list.len());
         for thing in list.drain(..) {

@@ -38,8 +38,9 @@ use crate::output::Format;
     name = "rolloutctl",
     version,
     arg_required_else_help = true,
-    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 unavailable or no leader, 4 not found, \
-                  5 conflict, 6 refused as unsafe, 7 TLS or permission, 8 outcome unknown (repeat it), 9 events no longer kept"
+    after_help = "Exit status: 0 done, 1 failed, 2 usage, 3 unavailable or no leader, 4 not found, 5 conflict, \
+                  6 refused as unsafe or not confirmed, 7 TLS or permission, 8 outcome unknown (repeat it), \
+                  9 events no longer kept"
 )]
 pub(crate) struct Cli {
     /// Where the cluster is.
@@ -60,16 +61,16 @@ pub(crate) struct Cli {
         value_parser = parse_duration
     )]
     pub(crate) watch: Option<Duration>,
-    /// Ask the leader whether it would accept the change, print what would change, and change
-    /// nothing. The leader is not asked about changes of members, leadership, snapshots and local
-    /// files
+    /// Print what would change, and change nothing. The leader checks the request, unless it
+    /// changes members, leadership, snapshots or local files
     #[arg(long, global = true)]
     pub(crate) dry_run: bool,
     /// Repeat the request of an earlier command whose outcome is unknown; it takes effect at most
     /// once
     #[arg(long, global = true, value_name = "SESSION.SEQ")]
     pub(crate) request_id: Option<RequestName>,
-    /// Do not ask for confirmation of operations that cannot be undone
+    /// Do not ask for confirmation. These commands ask: `run delete`, `job delete`, `job checkpoint
+    /// prune`, `job rendezvous close`, `dataset delete`, `member remove` and `cluster upgrade`
     #[arg(short, long, global = true)]
     pub(crate) yes: bool,
     /// What is said besides.

@@ -20,7 +20,7 @@ pub(crate) enum Consent {
 /// irreversible operation: "deleting run x".
 ///
 /// # Errors
-/// Exit code 6 without consent.
+/// Exit status 6 without consent.
 pub(crate) fn ask(what: &str, name: &str, consent: Consent) -> anyhow::Result<()> {
     if consent == Consent::Given {
         return Ok(());

@@ -51,7 +51,7 @@ pub(crate) struct DoctorArgs {
     /// Warn if less than this many GiB are free in the data directory
     #[arg(long, value_name = "GIB", default_value_t = 10)]
     free_gib: u64,
-    /// Treat warnings as failures: exit code 1
+    /// Treat warnings as failures: exit status 1
     #[arg(long)]
     strict: bool,
     /// Write an archive (tar.gz) for a bug report: status, alarms, findings, members, the newest events, and the
@@ -63,8 +63,8 @@ pub(crate) struct DoctorArgs {
 impl Verb for DoctorArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Runs the checks, and prints the findings. Exit code 1 if a check fails, 3 if no leader serves, 7 if no member is
-    /// trusted, or trusts the caller.
+    /// Runs the checks, and prints the findings. Exit status 1 if a check fails, 3 if no leader serves, 7 if no member
+    /// is trusted, or trusts the caller.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         if let Some(file) = &self.bundle {
             return bundle::write(&globals.connect, globals.format, &self, file).await;

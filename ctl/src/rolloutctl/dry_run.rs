@@ -1,9 +1,9 @@
 //! `--dry-run`: whether the leader would accept a command, and what the command would change.
 //!
 //! Invariant: nothing is proposed or written. The leader checks the requests of a [`Checked`] change as it would check
-//! them when they arrive, so the dry run fails with the same error and exit code. For other changes, and with members
+//! them when they arrive, so the dry run fails with the same error and exit status. For other changes, and with members
 //! of earlier builds, the state read here decides: if it shows that the cluster would refuse the command, it is refused
-//! here, with the same exit code. Deliberately absent: a promise; state may change before the command runs, and the
+//! here, with the same exit status. Deliberately absent: a promise; state may change before the command runs, and the
 //! cluster decides then.
 
 mod certificates;
@@ -149,7 +149,7 @@ pub(super) fn planned_here<V: PlannedHere + 'static>(verb: V, globals: &Globals)
     Box::pin(async move { output::emit(globals.format, &verb.plan(&globals.connect)?) })
 }
 
-/// The refusal of a verb that changes nothing. Exit code 2.
+/// The refusal of a verb that changes nothing. Exit status 2.
 pub(super) fn none() -> anyhow::Error {
     Failure::usage("--dry-run is for commands that change something; this one has no such mode")
         .into()

@@ -1,6 +1,6 @@
 //! One verb for several names.
 //!
-//! Invariant: if one name fails, the others are still processed. Each failure is printed, and the exit code is the
+//! Invariant: if one name fails, the others are still processed. Each failure is printed, and the exit status is the
 //! worst. Deliberately absent: one request for all; each name has its own.
 
 use std::fmt::Display;
@@ -13,7 +13,7 @@ use crate::say::to_stderr;
 /// Does the work for each name.
 ///
 /// # Errors
-/// The error of the single name, or the worst of several, which were printed. Exit code 2 if a request is to be
+/// The error of the single name, or the worst of several, which were printed. Exit status 2 if a request is to be
 /// repeated for several names.
 pub(super) async fn each<N: Clone + Display>(
     names: Vec<N>,

@@ -25,18 +25,25 @@ use crate::say::{aside, to_stderr};
 
 /// Which events, from where.
 #[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "Examples:",
+    "\n  rolloutctl events --since 15m --for run/nightly",
+    "\n  rolloutctl events --follow --kind worker_registered,worker_lost",
+    "\n  rolloutctl events --since 2026-11-27T09:30:00Z --for item/nightly/17 -o jsonl"
+))]
 pub(crate) struct EventsArgs {
     /// Continue with new events until Ctrl-C
     #[arg(short, long)]
     follow: bool,
-    /// Where to begin: an age such as 5m, a moment, a log index, or the place that an earlier call named [default: the oldest
-    /// kept; with --follow: now]
+    /// An age (5m), an RFC 3339 time, a log index, or the INDEX:POS of an earlier call [default:
+    /// the oldest event kept; with --follow: now]
     #[arg(long, value_name = "AGE|TIME|INDEX[:POS]", value_parser = Since::parse)]
     since: Option<Since>,
-    /// Begin with the last N of what has happened
+    /// Begin with the last N events
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(TAIL_MAX)))]
     tail: Option<u32>,
-    /// Where events from --since on are gone, go on with the oldest instead of failing with status 9
+    /// If events since --since are no longer kept, begin with the oldest instead of exiting with
+    /// status 9
     #[arg(long)]
     from_oldest: bool,
     /// Only events of one worker, run or row

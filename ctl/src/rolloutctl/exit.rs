@@ -1,4 +1,4 @@
-//! Exit codes, and the messages on stderr when a command fails.
+//! Exit statuses, and the messages on stderr when a command fails.
 //!
 //! Invariant: 1 failed, 2 usage (clap), 3 unavailable or no leader, 4 not found, 5 conflict, 6 refused as unsafe, 7
 //! TLS or permission, 8 outcome unknown, 9 events no longer kept. Deliberately absent: a failure without a message on
@@ -13,7 +13,7 @@ use crate::connect::ConnectError;
 #[cfg(test)]
 mod golden;
 
-/// A failure whose exit code the command itself decides.
+/// A failure whose exit status the command itself decides.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -22,53 +22,53 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Exit code 1.
+    /// Exit status 1.
     pub fn failed(message: impl Into<String>) -> Self {
         Self { code: 1, message: message.into() }
     }
 
-    /// Exit code 2: the request is invalid.
+    /// Exit status 2: the request is invalid.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { code: 2, message: message.into() }
     }
 
-    /// Exit code 3: no leader serves now; try again.
+    /// Exit status 3: no leader serves now; try again.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self { code: 3, message: message.into() }
     }
 
-    /// Exit code 4.
+    /// Exit status 4.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self { code: 4, message: message.into() }
     }
 
-    /// Exit code 5: the state does not allow the command.
+    /// Exit status 5: the state does not allow the command.
     pub fn conflict(message: impl Into<String>) -> Self {
         Self { code: 5, message: message.into() }
     }
 
-    /// Exit code 6: it would be unsafe, or there is no consent.
+    /// Exit status 6: it would be unsafe, or there is no consent.
     pub fn refused(message: impl Into<String>) -> Self {
         Self { code: 6, message: message.into() }
     }
 
-    /// Exit code 7: one side does not trust the other's certificate.
+    /// Exit status 7: one side does not trust the other's certificate.
     pub fn distrusted(message: impl Into<String>) -> Self {
         Self { code: 7, message: message.into() }
     }
 
-    /// The exit code of a program that has already printed the reason on stderr: no message is added.
+    /// The exit status of a program that has already printed the reason on stderr: no message is added.
     pub fn reported(code: u8) -> Self {
         Self { code, message: String::new() }
     }
 
-    /// Exit code 9: the requested events are no longer kept.
+    /// Exit status 9: the requested events are no longer kept.
     pub fn compacted(message: impl Into<String>) -> Self {
         Self { code: 9, message: message.into() }
     }
 }
 
-/// The exit code of an error.
+/// The exit status of an error.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
         if let Some(failure) = cause.downcast_ref::<Failure>() {

@@ -295,7 +295,7 @@ pub(crate) struct StatusArgs {}
 impl Verb for StatusArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints the survey. Exit code 3 if no leader serves, 7 if no member is trusted, or trusts the caller, or one
+    /// Prints the survey. Exit status 3 if no leader serves, 7 if no member is trusted, or trusts the caller, or one
     /// reports that the caller's certificate is revoked.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let client = globals.connect.client(None)?;

@@ -55,7 +55,7 @@ pub(super) fn line(unconfirmed: Option<&Unconfirmed>) -> String {
 /// The end of a command that has printed an answer.
 ///
 /// # Errors
-/// Exit code 3 if no leader confirmed it.
+/// Exit status 3 if no leader confirmed it.
 pub(super) fn end(unconfirmed: Option<&Unconfirmed>) -> anyhow::Result<()> {
     unconfirmed.map_or(Ok(()), |source| Err(source.failure()))
 }

@@ -91,7 +91,7 @@ pub(super) trait Branch: Sized {
     /// Runs the chosen verb.
     fn dispatch(self, globals: &Globals) -> Boxed<'_>;
 
-    /// Prints what the chosen verb would change. Exit code 2 if it changes nothing.
+    /// Prints what the chosen verb would change. Exit status 2 if it changes nothing.
     fn dry_run(self, globals: &Globals) -> Boxed<'_>;
 
     /// Adds the verbs of this branch, which is at `path`, by their paths.

@@ -28,7 +28,7 @@ fn until_state(fleet: &Fleet, run: &str, state: &str) {
     });
 }
 
-/// Runs `rolloutctl`, which must fail with this exit code, and returns what it prints.
+/// Runs `rolloutctl`, which must fail with this exit status, and returns what it prints.
 fn refused(fleet: &Fleet, args: &[&str], code: i32) -> Result<String> {
     let out = fleet.ctl(args)?;
     let stderr = String::from_utf8_lossy(&out.stderr).into_owned();

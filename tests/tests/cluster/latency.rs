@@ -219,7 +219,7 @@ fn doctor_names_the_profile_that_fits_what_members_measure() -> Result<()> {
 
 /// The role that a member reports.
 fn role(fleet: &Fleet, name: &str) -> Option<String> {
-    // Without a leader the exit code is 3, but the members are listed.
+    // Without a leader the exit status is 3, but the members are listed.
     let out = fleet.ctl(&["--timeout", "2s", "-o", "json", "status"]).ok()?;
     let told: Value = serde_json::from_slice(&out.stdout).ok()?;
     let members = told["data"]["members"].as_array()?;

@@ -21,7 +21,7 @@ fn a_refused_dry_run_ends_as_the_command_does_and_a_granted_one_changes_nothing(
         ("namespace set-quota team --runs-max 3", 4),
         ("namespace set-quota default", 2),
         ("cluster set cordon-after 0", 1),
-        ("rendezvous close not/a/name", 1),
+        ("rendezvous close not/a/name --yes", 1),
         ("barrier abort nobody waits", 4),
         ("dataset create not/a/name --uri x --samples 5", 1),
         ("checkpoint abort nobody 3", 4),

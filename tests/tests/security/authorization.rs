@@ -405,7 +405,8 @@ fn a_list_of_all_namespaces_has_those_of_the_certificate_and_titles_can_be_left_
         let within = ["--namespace", namespace];
         let create = ["dataset", "create", "pile", "--uri", "x", "--samples", "5"];
         done(&[&within[..], &create].concat())?;
-        let closed = done(&[&within[..], &["rendezvous", "close", "sft", "evals"]].concat())?;
+        let closed =
+            done(&[&within[..], &["rendezvous", "close", "sft", "evals", "--yes"]].concat())?;
         ensure!(closed.lines().count() == 2, "both are closed: {closed}");
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(240);
 const HAS_TO_RECOVER: i32 = 17;
-/// rolloutctl's exit code.
+/// rolloutctl's exit status.
 const NOT_FOUND: i32 = 4;
 
 fn start(fleet: &Fleet, name: &str, args: &[&str]) -> Result<Process> {

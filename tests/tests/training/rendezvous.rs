@@ -56,7 +56,7 @@ fn a_rendezvous_goes_on_at_the_next_leader_and_all_agree_on_it() -> Result<()> {
     let mut other = meet(&fleet, "train", "n8", &["min=1", "max=2"])?;
     ensure!(!other.process.wait(Duration::from_secs(60))?.success());
     other.until_it_says("Error: RO-6003: ", "");
-    ensure!(fleet.ctl(&["rendezvous", "close", "train"])?.status.success());
+    ensure!(fleet.ctl(&["rendezvous", "close", "train", "--yes"])?.status.success());
     for mut who in [one, two, three, four] {
         who.until_it_says("closed", "");
         ensure!(who.process.wait(Duration::from_secs(60))?.success());

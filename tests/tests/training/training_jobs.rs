@@ -26,7 +26,7 @@ const DATASET: [&str; 9] = [
     "--shard-samples",
     "10",
 ];
-/// Exit codes.
+/// Exit statuses.
 const NOT_FOUND: i32 = 4;
 const CONFLICT: i32 = 5;
 const REFUSED: i32 = 6;
@@ -92,11 +92,11 @@ async fn operators_make_name_keep_and_remove_what_jobs_need() -> Result<()> {
         complete(&trainer, step).await?;
     }
     ctl(&fleet, &["checkpoint", "label", "sft", "1", "gold"], 0)?;
-    ctl(&fleet, &["checkpoint", "prune", "sft", "--keep-last", "1"], 0)?;
+    ctl(&fleet, &["checkpoint", "prune", "sft", "--keep-last", "1", "--yes"], 0)?;
     let whole = |number: u64| (number, "complete".to_owned());
     ensure!(states(&fleet)? == [whole(3), whole(1)], "{:?}", states(&fleet)?);
     ctl(&fleet, &["checkpoint", "label", "sft", "1", "--remove"], 0)?;
-    ctl(&fleet, &["checkpoint", "prune", "sft", "--keep-last", "1"], 0)?;
+    ctl(&fleet, &["checkpoint", "prune", "sft", "--keep-last", "1", "--yes"], 0)?;
     ensure!(states(&fleet)? == [whole(3)], "{:?}", states(&fleet)?);
     let open = trainer.begin_checkpoint(4, "", PATIENCE).await?;
     ctl(&fleet, &["checkpoint", "abort", "sft", "3"], CONFLICT)?;

@@ -12,7 +12,7 @@ use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::status::{DISTRUSTED, survey};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
-/// Exit code 1 where there is any, for monitors.
+/// Exit status 1 where there is any, for monitors.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     /// Exit with status 1 if there is an alarm, with --selector one that matches
@@ -47,7 +47,7 @@ impl Report for Alarms {
 impl Verb for ListArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Asks every member. Exit code 7 if no member is trusted, or trusts the caller.
+    /// Asks every member. Exit status 7 if no member is trusted, or trusts the caller.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let client = globals.connect.client(None)?;
         let survey = survey(&client).await;

@@ -21,7 +21,8 @@ pub(crate) struct AbortArgs {
     /// The barrier's name, or several
     #[arg(value_name = "BARRIER", required = true)]
     pub(in crate::rolloutctl) barriers: Vec<String>,
-    /// Generation to abort, of one barrier; 0 means the waiting one
+    /// Generation to abort: one use of the barrier; 0: the one that waits now. Requires a single
+    /// BARRIER
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     generation: u64,
     /// Reason, returned to the waiting participants

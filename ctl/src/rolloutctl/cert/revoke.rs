@@ -14,19 +14,26 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 /// Whose certificates.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).multiple(true)))]
+#[command(after_help = concat!(
+    "Examples:",
+    "\n  rolloutctl cert revoke worker/gpu-7                          Now and later",
+    "\n  rolloutctl cert revoke client/bob --issued-before now        Only earlier ones",
+    "\n  rolloutctl cert revoke --issued-before 2026-11-27T09:30:00Z  Everyone's"
+))]
 pub(crate) struct RevokeArgs {
-    /// Identity as ROLE/NAME, such as worker/gpu-7; one at a time, so that --force overrides the
-    /// check of that identity alone [default: all identities]
+    /// Identity as ROLE/NAME, such as worker/gpu-7. Without it, the command revokes everyone's
+    /// certificates; requires --issued-before
     #[arg(group = "which", value_name = "ROLE/NAME")]
     pub(in crate::rolloutctl) identity: Option<String>,
-    /// Only certificates whose validity begins before this time: `now`, or like
-    /// 2026-11-27T09:30:00Z [default: all, including future ones]
+    /// Revoke only certificates whose validity begins before this time: `now`, or like
+    /// 2026-11-27T09:30:00Z. Without it, the identity stays refused, whatever certificate it gets,
+    /// until `cert unrevoke`
     #[arg(long, group = "which", value_name = "TIME", value_parser = parse_instant)]
     pub(in crate::rolloutctl) issued_before: Option<u64>,
     /// Reason, shown by `cert revocations`
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
-    /// Revoke even if it shuts out you or a member of the cluster
+    /// Revoke even if that locks out you or a member of the cluster
     #[arg(long)]
     force: bool,
 }

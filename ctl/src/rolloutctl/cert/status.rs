@@ -186,7 +186,7 @@ async fn of_members(settings: &ConnectSettings, now_unix: i64) -> anyhow::Result
 impl Verb for StatusArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints them. Exit code 1 if one has expired or is unavailable.
+    /// Prints them. Exit status 1 if one has expired or is unavailable.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let now = now_unix();
         let mut certificates: Vec<Line> =

@@ -16,7 +16,7 @@ pub(crate) struct UnrevokeArgs {
     /// Identity as ROLE/NAME, or several
     #[arg(value_name = "ROLE/NAME", required_unless_present = "everyone")]
     pub(in crate::rolloutctl) identities: Vec<String>,
-    /// Withdraw the revocation of everyone's certificates
+    /// Withdraw the revocation that names no identity; revocations of single identities stay
     #[arg(long, conflicts_with = "identities")]
     pub(in crate::rolloutctl) everyone: bool,
 }

@@ -32,14 +32,14 @@ impl Report for Aborted {
     const KIND: &'static str = "CheckpointAborted";
 
     fn table(&self) -> String {
-        format!("checkpoint {} of {} is given up\n", self.number, self.job)
+        format!("checkpoint {} of {} is aborted\n", self.number, self.job)
     }
 }
 
 impl Verb for AbortArgs {
     const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
 
-    /// Gives each up.
+    /// Aborts each.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let AbortArgs { job, numbers } = self;
         each(numbers, globals.format, globals.again, async |number, format| {

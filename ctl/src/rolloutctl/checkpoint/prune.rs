@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::output::{self, Report};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::consent;
 use crate::rolloutctl::request::Numbered;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -37,10 +38,10 @@ impl Report for Pruned {
 
     fn table(&self) -> String {
         let numbers: Vec<String> = self.pruned.iter().map(u32::to_string).collect();
-        let what = if self.dry_run { "would go" } else { "go" };
+        let what = if self.dry_run { "would be removed" } else { "are removed" };
         match numbers.is_empty() {
-            true => "no checkpoint goes\n".to_owned(),
-            false => format!("checkpoints of {} that {what}: {}\n", self.job, numbers.join(", ")),
+            true => "no checkpoint is removed\n".to_owned(),
+            false => format!("these checkpoints of {} {what}: {}\n", self.job, numbers.join(", ")),
         }
     }
 }
@@ -48,7 +49,7 @@ impl Report for Pruned {
 impl Verb for PruneArgs {
     const KIND: Kind<Self> = Kind::Change {
         numbered: true,
-        confirm: false,
+        confirm: true,
         // The leader itself lists what would be removed.
         dry_run: |args, globals| Box::pin(prune(globals, args, true)),
     };
@@ -61,7 +62,11 @@ impl Verb for PruneArgs {
 
 async fn prune(globals: &Globals, args: PruneArgs, dry_run: bool) -> anyhow::Result<()> {
     if dry_run && args.always {
-        return Err(Failure::usage("--dry-run says what would go now: leave out --always").into());
+        return Err(Failure::usage("--dry-run lists what goes now: leave out --always").into());
+    }
+    if !dry_run {
+        let what = format!("removing checkpoints of {}", args.job);
+        consent::ask(&what, &args.job, globals.consent)?;
     }
     let settings = globals.connect.settings()?;
     let client = settings.client(None)?;

@@ -92,7 +92,7 @@ pub(in crate::rolloutctl) fn sample() -> Checkpoint {
         lineage: 2,
         parent: 3,
         step: 12_000,
-        state: "writing",
+        state: "open",
         label: "best".into(),
         bytes: 3 << 29,
         begun_wall_ms: 1_795_000_000_123,

@@ -93,13 +93,13 @@ branch! {
 branch! {
     /// Verbs of `cluster`.
     enum ClusterVerb {
-        /// The cluster on one screen; the same as `rolloutctl status`
+        /// Show the cluster on one screen; the same as `rolloutctl status`
         Status(StatusArgs),
         /// Verify that all members hold the same state, in memory and on disk
         Verify(VerifyArgs),
         /// Form a new cluster from members with empty data directories
         Bootstrap(BootstrapArgs),
-        /// Raise the cluster version, which gates commands and formats, if every member supports it
+        /// Enable new commands and formats on all members; irreversible
         Upgrade(UpgradeArgs),
         /// Show the settings of the cluster: value, default and meaning
         Settings(SettingsArgs),
@@ -170,6 +170,7 @@ branch! {
         /// Create an intermediate CA, with which members issue certificates to workers and clients
         InitIssuer(InitIssuerArgs),
         /// Get a certificate from the cluster with a join token
+        #[command(alias = "enroll")]
         Enrol(EnrolArgs),
         /// Renew your own certificate, if it came from `cert enrol`
         Renew(RenewArgs),
@@ -187,7 +188,7 @@ branch! {
     enum BenchVerb {
         /// Measure a disk alone: appends and fsyncs in a loop
         Fsync(FsyncArgs),
-        /// Time of a command in the state machine, by number of runs, slots and rows
+        /// Measure the time of a command in the state machine, by number of runs, slots and rows
         Apply(ApplyArgs),
         /// Measure claims and completions per second, each fsynced on a quorum
         Ledger(LedgerArgs),
@@ -197,11 +198,12 @@ branch! {
         Handover(HandoverArgs),
         /// Measure rows per second from a JSONL file to durable segments
         Submit(SubmitArgs),
-        /// Time from the first join of a training job's nodes to the last rank
+        /// Measure the time from the first join of a training job's nodes to the last rank
         Rendezvous(RendezvousArgs),
-        /// Throughput and latency of a training job's shared store, through a gateway
+        /// Measure throughput and latency of a training job's shared store, through a gateway
         Store(StoreArgs),
-        /// Thousands of simulated workers: leader load, claims, completions, reads, lost workers
+        /// Simulate thousands of workers: measure leader load, claims, completions, reads, lost
+        /// workers
         Fleet(Box<FleetArgs>),
         /// One process of `bench fleet`
         #[command(hide = true)]
@@ -230,7 +232,7 @@ branch! {
         List(ContextListArgs),
         /// Show one context, or the current one
         Show(ContextShowArgs),
-        /// Make a context the current one, which commands use by default
+        /// Set the current context, which commands use by default
         Use(UseArgs),
         /// Add a named cluster from the connection flags of this command
         Add(ContextAddArgs),

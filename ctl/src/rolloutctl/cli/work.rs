@@ -89,11 +89,11 @@ branch! {
         List(WorkerListArgs),
         /// Show one worker, slot by slot
         Describe(WorkerDescribeArgs),
-        /// Give a worker or one of its slots no more work; it finishes the rows that it holds
+        /// Stop granting rows to a worker or one slot; it finishes the rows it holds
         Cordon(CordonArgs),
-        /// Lift cordons of a worker, including those of the ledger
+        /// Lift all cordons of a worker, set by operators or automatically
         Uncordon(UncordonArgs),
-        /// Finish running rows, return the rest, then exit
+        /// Drain a worker: it finishes its running rows, returns the others, and exits
         Drain(DrainArgs),
     }
 }
@@ -113,7 +113,7 @@ branch! {
 branch! {
     /// Verbs of `job rendezvous`. The noun `rendezvous` is hidden, and works for one release.
     enum RendezvousVerb {
-        /// Every training job of the namespace
+        /// List the namespace's training jobs with the state of their rendezvous
         List(RendezvousListArgs),
         /// Show one job: its participants with state and rank, and departed participants
         Describe(RendezvousDescribeArgs),

@@ -13,7 +13,8 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 /// To which version.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UpgradeArgs {
-    /// Cluster version [default: the highest that every member supports]
+    /// Cluster version, which gates commands and formats [default: the highest that every member
+    /// supports]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     to: Option<u32>,
 }

@@ -23,7 +23,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long to wait.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VerifyArgs {
-    /// How long each member may take to reach the index and read its image
+    /// Time for all members to reach the log index and read their images; a member that takes
+    /// longer counts as a problem
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = crate::connect::parse_duration)]
     wait: Duration,
 }
@@ -212,7 +213,7 @@ impl Report for Verification {
 impl Verb for VerifyArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Prints the comparison. Exit code 1 if a member differs, naming it.
+    /// Prints the comparison. Exit status 1 if a member differs, naming it.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let client = globals.connect.client(None)?;
         let verification = verify(&client, self.wait).await.context("cannot verify")?;

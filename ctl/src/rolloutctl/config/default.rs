@@ -13,7 +13,7 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 /// Whose.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DefaultArgs {
-    /// Daemon whose configuration to show
+    /// Daemon whose defaults to print
     #[arg(long, value_enum, default_value = "coordinator")]
     of: Daemon,
 }

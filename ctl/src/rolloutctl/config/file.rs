@@ -18,7 +18,7 @@ impl File {
     /// Reads and parses it.
     ///
     /// # Errors
-    /// Exit code 4 if the file does not exist, 1 if it is not TOML, with the line.
+    /// Exit status 4 if the file does not exist, 1 if it is not TOML, with the line.
     pub(in crate::rolloutctl) fn read(path: &Path) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             let text = format!("cannot read {}: {error}", path.display());

@@ -10,7 +10,7 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 /// Whose.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchemaArgs {
-    /// Daemon whose configuration to show
+    /// Daemon whose schema to print
     #[arg(long, value_enum, default_value = "coordinator")]
     of: Daemon,
 }

@@ -55,7 +55,7 @@ fn validate(args: ValidateArgs) -> Result<Validation, Failure> {
 impl Verb for ValidateArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Prints the problems. Exit code 1 if there are any.
+    /// Prints the problems. Exit status 1 if there are any.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let validation = validate(self)?;
         output::emit(globals.format, &validation)?;

@@ -219,7 +219,7 @@ fn lines(daemon: Daemon, started: &Started, file: Option<&File>) -> Vec<Line> {
 impl Verb for ViewArgs {
     const KIND: verb::Kind<Self> = verb::Kind::Once;
 
-    /// Prints the keys. Exit code 4 if the named file does not exist.
+    /// Prints the keys. Exit status 4 if the named file does not exist.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let daemon = self.of;
         let started = match self.pid {

@@ -1,7 +1,7 @@
 //! Plans of membership changes, and of the bootstrap.
 //!
 //! Invariant: a change that would leave the cluster without a majority that can continue at once is refused here too,
-//! with exit code 6: a removal, and a transfer to a member that lags behind.
+//! with exit status 6: a removal, and a transfer to a member that lags behind.
 
 use rollout_proto::Endpoint;
 

@@ -1,7 +1,7 @@
 //! Plans of changes to runs.
 //!
 //! Invariant: a change that is invalid for a run that has ended, or whose rows have left the ledger, is refused here
-//! too, with exit code 5. Deliberately absent: quotas and deadlines that a retry may exceed, and whether a
+//! too, with exit status 5. Deliberately absent: quotas and deadlines that a retry may exceed, and whether a
 //! new deadline has passed; the cluster knows those.
 
 use rollout_proto::{ClientError, services, v1};

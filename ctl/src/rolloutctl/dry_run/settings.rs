@@ -14,7 +14,7 @@ impl Planned for SetArgs {
     }
 }
 
-/// With the exit codes that the cluster's refusals have: 1 for a value out of bounds, 5 for a version that is too low.
+/// With the exit statuses of the cluster's refusals: 1 for a value out of bounds, 5 for a version that is too low.
 fn plan(there: &v1::ListSettingsResponse, args: &SetArgs) -> Result<Plan, Failure> {
     let SetArgs { name, value } = args;
     let Some(setting) = there.settings.iter().find(|setting| setting.name == *name) else {

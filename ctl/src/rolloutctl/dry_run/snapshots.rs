@@ -42,7 +42,7 @@ impl Planned for SaveArgs {
 }
 
 impl PlannedHere for RestoreArgs {
-    /// Exit code 6 if the directory is in use, like that of the restore.
+    /// Exit status 6 if the directory is in use, like that of the restore.
     fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
         let shown = SnapshotFile::read(&self.file, &self.file, &Progress::new(say::is_quiet()))?;
         let dir = self.data_dir.display();

@@ -1,7 +1,7 @@
 //! Plans of changes to datasets, training jobs and checkpoints.
 //!
 //! Invariant: a change to a name that is taken by another spec, or to something in use, complete or being removed, is
-//! refused here too, with exit code 5.
+//! refused here too, with exit status 5.
 
 use rollout_proto::v1;
 
@@ -173,7 +173,7 @@ fn labelled(job: &str, found: &v1::Checkpoint) -> Result<(), Failure> {
     match found.state() {
         v1::CheckpointState::Going => {
             let text =
-                format!("checkpoint {} of {job} was given up: it stays as it is", found.number);
+                format!("checkpoint {} of {job} was aborted: it stays as it is", found.number);
             Err(Failure::conflict(text))
         }
         _ => Ok(()),
@@ -184,7 +184,7 @@ fn reported(found: &v1::Checkpoint) -> String {
     let reported = found.ranks.iter().filter(|rank| rank.reported).count();
     let state = match found.state() {
         v1::CheckpointState::Complete => "complete",
-        v1::CheckpointState::Going => "given up already",
+        v1::CheckpointState::Going => "aborted already",
         v1::CheckpointState::Open | v1::CheckpointState::Unspecified => "open",
     };
     let ranks = counted(found.ranks.len() as u64, "rank");

@@ -17,8 +17,8 @@ pub(crate) struct DescribeArgs {
     /// The run's name
     #[arg(add = completer::of(Names::Runs))]
     run: String,
-    /// The row's number, from 0 in the order of the input; or its id: the item's, in 64 hexadecimal
-    /// digits, or the one that it has in the input, for which the run's segments are read
+    /// Row number (from 0 in input order), item id (64 hex digits), or the `id` of the input line
+    /// (slow: reads the run's segments)
     #[arg(value_name = "ROW|ID", allow_hyphen_values = true)]
     row: RowName,
 }

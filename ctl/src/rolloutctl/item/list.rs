@@ -54,7 +54,8 @@ pub(crate) struct ListArgs {
     /// State of the rows
     #[arg(long, value_enum, default_value = "failed")]
     state: State,
-    /// Maximum number of rows; 0 means all
+    /// Maximum number of rows; 0: all. With --sort-by or --selector, the command fails if more than
+    /// 100,000 rows are in this state
     #[arg(long, value_name = "ROWS", default_value_t = 100)]
     limit: u64,
     /// First row to list

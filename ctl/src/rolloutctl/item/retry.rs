@@ -22,7 +22,7 @@ pub(crate) struct RetryArgs {
     /// The run's name
     #[arg(add = completer::of(Names::Runs))]
     pub(in crate::rolloutctl) run: String,
-    /// The rows' numbers, from 0 in the order of the input; those that did not fail are left alone
+    /// Row numbers (from 0 in input order); rows that did not fail are left alone
     #[arg(required = true, num_args = 1.., value_name = "ROW")]
     pub(in crate::rolloutctl) rows: Vec<u64>,
 }

@@ -29,7 +29,7 @@ pub(crate) struct ShowArgs {}
 impl Verb for ShowArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints it. Exit code 3 if there is no leader, 7 if no member is trusted, or trusts the caller.
+    /// Prints it. Exit status 3 if there is no leader, 7 if no member is trusted, or trusts the caller.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let survey = status::survey(&globals.connect.client(None)?).await;
         if let Some(failure) = survey.leaderless() {

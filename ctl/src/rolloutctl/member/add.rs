@@ -22,10 +22,11 @@ pub(crate) struct NewMember {
     /// Its failure domain
     #[arg(long, value_name = "ZONE", default_value = "")]
     zone: String,
-    /// Return when the member is listed; the cluster continues by itself
+    /// Return as soon as the member is listed; it joins in the background
     #[arg(long)]
     no_wait: bool,
-    /// Time to wait; after that the cluster continues by itself
+    /// Stop waiting after this time, with exit status 3; the member still joins in the background
+    /// [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     wait_limit: Option<Duration>,
 }

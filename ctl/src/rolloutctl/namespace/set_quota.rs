@@ -20,13 +20,13 @@ pub(crate) struct SetQuotaArgs {
     /// The namespace's name, or several
     #[arg(value_name = "NAME", required = true, add = completer::of(Names::Namespaces))]
     pub(in crate::rolloutctl) names: Vec<String>,
-    /// Runs that have not ended; 0 for any number
+    /// Maximum active runs; 0: unlimited; omitted: unchanged
     #[arg(long, value_name = "N")]
     runs_max: Option<u32>,
-    /// Rows of its runs that have no outcome and are at no worker; 0 for any number
+    /// Maximum pending rows; 0: unlimited; omitted: unchanged
     #[arg(long, value_name = "N")]
     pending_rows_max: Option<u64>,
-    /// Rows that workers may hold of all its runs together; 0 for any number
+    /// Maximum rows held by workers; 0: unlimited; omitted: unchanged
     #[arg(long, value_name = "N")]
     running_rows_max: Option<u64>,
     /// Create the namespace if it does not exist

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::consent;
 use crate::rolloutctl::dry_run::{Asked, Checked, for_each, job_name, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
@@ -15,8 +16,7 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 /// Which job.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CloseArgs {
-    /// The job's name, or several; a job that does not exist yet is closed before its first
-    /// participant joins
+    /// The job's name, or several. Also closes a name that no job uses yet: check the spelling
     #[arg(value_name = "JOB", required = true)]
     pub(in crate::rolloutctl) jobs: Vec<String>,
 }
@@ -36,11 +36,12 @@ impl Report for Closed {
 }
 
 impl Verb for CloseArgs {
-    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: true, dry_run: planned };
 
     /// Closes the rendezvous of each job.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         each(self.jobs, globals.format, globals.again, async |job, format| {
+            consent::ask(&format!("closing the rendezvous of {job}"), &job, globals.consent)?;
             close(&globals.connect, format, job, globals.again).await
         })
         .await

@@ -12,7 +12,7 @@ pub(crate) struct RetryArgs {
     /// The run's name, or several
     #[arg(value_name = "NAME", required = true, add = completer::of(Names::Runs))]
     pub(in crate::rolloutctl) names: Vec<String>,
-    /// Retry the failed rows; done rows stay done
+    /// Required: states which rows to retry. Done rows stay done
     #[arg(long, required = true)]
     failed: bool,
 }

@@ -21,7 +21,7 @@ pub(crate) struct SetDeadlineArgs {
     /// The run's name, or several
     #[arg(value_name = "NAME", required = true, add = completer::of(Names::Runs))]
     pub(in crate::rolloutctl) names: Vec<String>,
-    /// Time from the run's submission to its end, complete or not
+    /// End the run this long after submission, even if rows remain
     #[arg(
         long,
         value_name = "TIME",

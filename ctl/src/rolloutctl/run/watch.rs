@@ -89,7 +89,7 @@ fn line(run: &Run, per_second: Option<f64>) -> String {
 impl Verb for WatchArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Follows a run. Exit code 1 if it was cancelled.
+    /// Follows a run. Exit status 1 if it was cancelled.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;

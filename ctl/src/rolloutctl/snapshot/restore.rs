@@ -19,8 +19,8 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The new cluster has an id of its own: sessions, leases and epochs of the old one are void. Rows that ran are pending again, \
-and whatever happened behind the snapshot did not happen. Stop and wipe what is left of the old cluster first: two clusters \
-that share an object store delete each other's results.")]
+and everything after the snapshot is lost. Stop the old cluster and wipe what is left of it first: two clusters that share \
+an object store delete each other's results.")]
 pub(crate) struct RestoreArgs {
     /// The snapshot file
     pub(in crate::rolloutctl) file: PathBuf,

@@ -20,13 +20,13 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 /// Whom it lets in, how often and how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
-    /// Name of the token; not secret
+    /// Name of the token, as `token list` and `token revoke` use it; not secret
     pub(in crate::rolloutctl) name: String,
     /// Role in the certificates
     #[arg(long, value_parser = ["worker", "client"])]
     role: String,
-    /// Only name for which the token is valid. Required for clients; a worker's token without it is
-    /// valid for any name that no registered worker has
+    /// The only worker or client name that the token is valid for. Required for clients; without
+    /// it, a worker's token is valid for any name that no registered worker has
     #[arg(long, value_name = "NAME")]
     holder: Option<String>,
     /// Namespaces of the certificate; repeatable [default: all]

@@ -197,8 +197,8 @@ impl WorkerList {
 /// In which order, and which of them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// List workers in order of removal cost: idle workers first, then those that run the fewest
-    /// rows, the youngest first among equals; without workers that already drain
+    /// List the cheapest workers to remove first: idle, then fewest running rows, then newest.
+    /// Omits draining workers
     #[arg(long)]
     scale_in: bool,
     #[command(flatten)]

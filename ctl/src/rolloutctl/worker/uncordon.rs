@@ -14,7 +14,7 @@ pub(crate) struct UncordonArgs {
     /// The worker's name, or several
     #[arg(value_name = "NAME", required = true, add = completer::of(Names::Workers))]
     pub(in crate::rolloutctl) names: Vec<String>,
-    /// Uncordon only this slot [default: all of the worker's cordons]
+    /// Lift only the cordons of this slot [default: all of the worker's cordons]
     #[arg(long, value_name = "N")]
     pub(in crate::rolloutctl) slot: Option<u32>,
 }

@@ -148,7 +148,10 @@ impl Participants {
         for one in &self.meeting {
             one.until_it_says("round ", " of 3: n0 n1 n2");
         }
-        ensure!(fleet.ctl(&["rendezvous", "close", ROUNDS])?.status.success(), "it is closed");
+        ensure!(
+            fleet.ctl(&["rendezvous", "close", ROUNDS, "--yes"])?.status.success(),
+            "it is closed"
+        );
         for mut one in self.meeting {
             one.until_it_says("closed", "");
             ensure!(one.process.wait(PATIENCE)?.success(), "{}", one.process.log_tail());

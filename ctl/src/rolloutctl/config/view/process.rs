@@ -24,7 +24,7 @@ impl Started {
     /// The flags and environment of a running process.
     ///
     /// # Errors
-    /// Exit code 4 if there is no such process, 1 if it belongs to another user.
+    /// Exit status 4 if there is no such process, 1 if it belongs to another user.
     pub(super) fn of_process(pid: u32) -> Result<Self, Failure> {
         let read = |what: &str| {
             let path = format!("/proc/{pid}/{what}");
