@@ -179,8 +179,9 @@ fn a_member_that_loads_an_earlier_image_computes_the_same_record() {
     };
     assert_eq!(go_on(&mut direct), go_on(&mut loaded));
     assert_eq!(direct.ledger.state_digest(), loaded.ledger.state_digest());
-    let again = loaded.reloaded();
-    assert_eq!(direct.ledger.state_digest(), again.ledger.state_digest());
+    let mut image = Image::new();
+    loaded.ledger.for_each_record(|key, value| drop(image.insert(key.to_vec(), value.to_vec())));
+    check(&image, &direct.ledger);
 }
 
 #[test]
