@@ -42,6 +42,9 @@ pub struct MemberContact {
     pub name: String,
     /// When its process started, in milliseconds since 1970 by its own clock; 0 while it has not answered.
     pub started_ms: u64,
+    /// When this member asked the question that the process answered last, or heard that it stops. The member may have
+    /// another process since then.
+    pub as_of: Option<Instant>,
     /// Its state.
     pub contact: Contact,
 }
@@ -53,6 +56,7 @@ pub(crate) struct Contacts(Mutex<BTreeMap<u64, ContactRecord>>);
 #[derive(Default)]
 struct ContactRecord {
     started_ms: u64,
+    as_of: Option<Instant>,
     /// The start time of the process that announced that it stops.
     stops: Option<u64>,
     asked: Option<ContactStreak>,
@@ -72,7 +76,7 @@ impl Contacts {
     pub(crate) fn answered(&self, id: u64, started_ms: u64, asked: Instant) {
         let mut all = self.0.lock();
         let known = all.entry(id).or_default();
-        known.started_ms = started_ms;
+        (known.started_ms, known.as_of) = (started_ms, Some(asked));
         known.count(true, asked);
     }
 
@@ -86,6 +90,7 @@ impl Contacts {
         let mut all = self.0.lock();
         let known = all.entry(id).or_default();
         (known.started_ms, known.stops) = (started_ms, Some(started_ms));
+        known.as_of = Some(Instant::now());
     }
 
     /// Drops the contacts that are no longer members.
@@ -101,6 +106,7 @@ impl Contacts {
             id: member.id,
             name: member.name.clone(),
             started_ms: known.map_or(0, |known| known.started_ms),
+            as_of: known.and_then(|known| known.as_of),
             contact: known.map_or(Contact::Unclear, |known| known.contact(now)),
         }
     }
@@ -244,6 +250,11 @@ mod tests {
         contacts.answered(2, 200, now);
         let known = contacts.of(&member(), now);
         assert_eq!((known.contact, known.started_ms), (Contact::Unclear, 200));
+        let later = now + Duration::from_secs(1);
+        contacts.silent(2, later);
+        assert_eq!(contacts.of(&member(), later).as_of, Some(now), "this one did not answer");
+        contacts.answered(2, 200, later);
+        assert_eq!(contacts.of(&member(), later).as_of, Some(later));
         contacts.keep(&[]);
         assert_eq!(contacts.of(&member(), now).started_ms, 0);
     }

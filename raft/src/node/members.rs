@@ -148,10 +148,9 @@ impl Node {
     pub fn contacts(&self) -> Vec<MemberContact> {
         let Some(running) = self.running() else { return Vec::new() };
         let (id, name) = (running.context.me, running.config.name.clone());
-        let (started_ms, contact) = (running.started_ms, Contact::Reachable);
-        let own = MemberContact { id, name, started_ms, contact };
+        let (started_ms, contact, now) = (running.started_ms, Contact::Reachable, Instant::now());
+        let own = MemberContact { id, name, started_ms, as_of: Some(now), contact };
         let others = running.peers_except(id);
-        let now = Instant::now();
         let others = others.iter().map(|member| running.contacts.of(member, now));
         std::iter::once(own).chain(others).collect()
     }

@@ -59,22 +59,35 @@ fn cause_of(left: LeaderLeft) -> LeaderCause {
     }
 }
 
-/// Changes that the ledger does not know yet, by member.
-fn changes(recorded: &Members, contacts: &[MemberContact]) -> Vec<(u64, MemberOp)> {
+/// Changes that the ledger does not know yet, by member. This member leads since `leads_since`.
+fn changes(
+    recorded: &Members,
+    contacts: &[MemberContact],
+    leads_since: Instant,
+) -> Vec<(u64, MemberOp)> {
     let mut all: Vec<(u64, MemberOp)> = contacts
         .iter()
-        .filter_map(|at| Some((at.id, change(recorded.seen.get(&at.id), at)?)))
+        .filter_map(|at| Some((at.id, change(recorded.seen.get(&at.id), at, leads_since)?)))
         .collect();
     let gone = recorded.seen.keys().filter(|id| contacts.iter().all(|at| at.id != **id));
     all.extend(gone.map(|id| (*id, MemberOp::Removed { id: *id })));
     all
 }
 
-fn change(recorded: Option<&SeenMember>, at: &MemberContact) -> Option<MemberOp> {
+fn change(
+    recorded: Option<&SeenMember>,
+    at: &MemberContact,
+    leads_since: Instant,
+) -> Option<MemberOp> {
     let id = at.id;
     // It has answered this leader, as a process other than the last one known.
     if at.started_ms > 0 && recorded.is_none_or(|recorded| recorded.started_ms != at.started_ms) {
-        return Some(MemberOp::Started { id, name: at.name.clone(), started_ms: at.started_ms });
+        // An earlier answer may be of a process that the last leader has seen end.
+        return at.as_of.is_some_and(|as_of| as_of >= leads_since).then(|| MemberOp::Started {
+            id,
+            name: at.name.clone(),
+            started_ms: at.started_ms,
+        });
     }
     let recorded = recorded?;
     let started_ms = recorded.started_ms;
@@ -121,7 +134,7 @@ impl LeaderState {
     pub(super) async fn report_members(self: Arc<Self>, cause: LeaderCause) {
         let mut interval = tokio::time::interval(LOOK_EVERY);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut budget = Budget::default();
+        let (mut budget, leads_since) = (Budget::default(), Instant::now());
         loop {
             interval.tick().await;
             if !self.node.lease_valid() {
@@ -137,7 +150,7 @@ impl LeaderState {
             if recorded.epoch != CoordEpoch(self.epoch) {
                 due.push((own.id, MemberOp::Leads { name: own.name.clone(), cause }));
             }
-            due.extend(changes(&recorded, &contacts));
+            due.extend(changes(&recorded, &contacts, leads_since));
             let ids: Vec<u64> =
                 contacts.iter().map(|at| at.id).chain(recorded.seen.into_keys()).collect();
             budget.keep(&ids);
@@ -176,8 +189,15 @@ impl LeaderState {
 mod tests {
     use super::*;
 
+    /// A contact of the present epoch.
     fn at(id: u64, started_ms: u64, contact: Contact) -> MemberContact {
-        MemberContact { id, name: format!("c{id}"), started_ms, contact }
+        MemberContact {
+            id,
+            name: format!("c{id}"),
+            started_ms,
+            as_of: Some(Instant::now()),
+            contact,
+        }
     }
 
     fn seen(id: u64, started_ms: u64, state: MemberState) -> (u64, SeenMember) {
@@ -186,7 +206,8 @@ mod tests {
 
     fn due(known: &[(u64, SeenMember)], contacts: &[MemberContact]) -> Vec<MemberOp> {
         let known = Members { seen: known.iter().cloned().collect(), ..Members::default() };
-        changes(&known, contacts).into_iter().map(|(_, op)| op).collect()
+        let leads_since = Instant::now() - Duration::from_secs(60);
+        changes(&known, contacts, leads_since).into_iter().map(|(_, op)| op).collect()
     }
 
     #[test]
@@ -220,6 +241,20 @@ mod tests {
         }
         assert_eq!(due(&stopped, &[at(1, 100, Unclear)]), [started(1)]);
         assert_eq!(due(&lost, &[at(2, 0, Unclear)]), [MemberOp::Removed { id: 1 }]);
+    }
+
+    /// The last leader has reported the present process, which this one has not asked yet.
+    #[test]
+    fn an_answer_from_before_the_epoch_is_not_reported_as_another_start() {
+        let earlier = Instant::now() - Duration::from_secs(120);
+        let running = [seen(1, 100, MemberState::Running)];
+        for contact in [Contact::Unclear, Contact::Reachable, Contact::Stopped] {
+            let former = MemberContact { as_of: Some(earlier), ..at(1, 50, contact) };
+            assert_eq!(due(&running, &[former]), []);
+        }
+        let former = MemberContact { as_of: Some(earlier), ..at(1, 100, Contact::Stopped) };
+        let stopped = MemberOp::Stopped { id: 1, started_ms: 100 };
+        assert_eq!(due(&running, &[former]), [stopped], "it is the present process that stops");
     }
 
     #[test]
