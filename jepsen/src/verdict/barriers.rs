@@ -113,11 +113,14 @@ impl Generation<'_> {
         let Some((first, ..)) = self.ends.first() else { return };
         for (outcome, who, _, at) in &self.ends {
             if outcome != first {
-                found
-                    .push(format!("{who} was told {outcome} of barrier {key}, and others {first}"));
+                found.push(format!(
+                    "barrier {key} answered {who} with {outcome}, and others with {first}"
+                ));
             }
             if self.waits.iter().any(|asked_at| asked_at > at) {
-                found.push(format!("barrier {key} waited again after {who} was told {outcome}"));
+                found.push(format!(
+                    "barrier {key} waited again after it answered {who} with {outcome}"
+                ));
             }
             let Value::List(parts) = outcome else { continue };
             match text(parts.first()) {
@@ -216,7 +219,7 @@ impl Generation<'_> {
                 let arrivals = self.arrivals.values().flatten();
                 let first = arrivals.map(|arrival| arrival.called_at).min();
                 if first.is_none_or(|first| at < first + TIMEOUT_NS) {
-                    found.push(format!("{who} was told too early that barrier {key} timed out"));
+                    found.push(format!("barrier {key} told {who} too early that it timed out"));
                 }
             }
             other => found.push(format!("barrier {key} failed as {other}, which nobody did")),

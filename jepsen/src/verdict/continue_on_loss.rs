@@ -197,7 +197,7 @@ impl<'a> Story<'a> {
                 let mut ends = claims.filter_map(|(token, _)| self.ends.get(token));
                 if !ends.any(|end| end.called_at < at && end.read == whole(&shard)) {
                     found.push(format!(
-                        "{who} was told that epoch {epoch} is finished, and shard {number} is not"
+                        "the leader told {who} that epoch {epoch} is finished, but shard {number} is not"
                     ));
                 }
             }

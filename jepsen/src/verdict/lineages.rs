@@ -317,7 +317,7 @@ impl<'a> Story<'a> {
                 let mut whole_by_then = ends.filter(|end| end.called_at < at && end.read == whole);
                 if whole_by_then.next().is_none() && !self.begun(lineage, shard).contains(&whole) {
                     found.push(format!(
-                        "{who} was told that epoch {epoch} is finished in lineage {lineage}, which shard {number} is not"
+                        "the leader told {who} that epoch {epoch} is finished in lineage {lineage}, but shard {number} is not"
                     ));
                 }
             }

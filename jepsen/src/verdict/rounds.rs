@@ -69,7 +69,7 @@ pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
         }
         let place = usize::try_from(*rank).ok().and_then(|rank| members.get(rank));
         if place != Some(name) {
-            found.push(format!("{name} was told rank {rank} in round {round} of {members:?}"));
+            found.push(format!("{name} received rank {rank} in round {round} of {members:?}"));
         }
         let before = rosters.entry((key, *round)).or_insert(one);
         if before.members != *members {
@@ -201,7 +201,7 @@ mod tests {
     fn other_members_a_rank_twice_and_two_rounds_at_once_are_found() {
         let alive = Value::List(vec![Value::text("member"), Value::Int(1)]);
         for (wrong, says) in [
-            (round("b", 1, 0, &["a", "b"], 12), "was told rank 0"),
+            (round("b", 1, 0, &["a", "b"], 12), "received rank 0"),
             (round("b", 1, 1, &["c", "b"], 12), "for a"),
             (round("b", 2, 1, &["a", "b"], 11), "after round 2"),
             (round("b", 2, 0, &["b"], 30), "has the members"),

@@ -129,6 +129,6 @@ fn a_shard_of_a_live_trainer_is_not_given_to_another() {
 fn an_epoch_that_is_not_read_to_its_end_is_found() {
     let mut early = story();
     early.push(answered_op("over", "0", vec![Value::text("a")], Some(Value::Bool(true)), 12));
-    wrong(&early, "epoch 0 is finished, and shard 1 is not");
+    wrong(&early, "epoch 0 is finished, but shard 1 is not");
     assert!(!alarms(&early).iter().any(|alarm| alarm.contains("shard 0 is not")));
 }
