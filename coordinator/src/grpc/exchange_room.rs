@@ -118,6 +118,11 @@ pub(super) struct Place {
 }
 
 impl ExchangeRoom {
+    /// The namespace of the worker.
+    pub(super) fn namespace(&self) -> &str {
+        &self.worker.0
+    }
+
     /// Waits for a place for an exchange of a worker with this many slots. `None` only if the room was closed, which
     /// never happens.
     ///

@@ -187,8 +187,10 @@ impl Serving {
                     None => session_unknown(session),
                 })?;
                 let Some(place) = place else { return Ok(()) };
+                let namespace = room.namespace().to_owned();
+                let origin = dispatch::Origin { session, instance, namespace };
                 let serve = async move {
-                    dispatch::exchange(leading, (session, instance), exchange, out).await;
+                    dispatch::exchange(leading, origin, exchange, out).await;
                     drop(place);
                 };
                 tokio::spawn(serve.in_current_span());

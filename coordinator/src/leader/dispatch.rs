@@ -15,7 +15,7 @@ use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{
     FailureClass, GrantedRows, HeldRows, Op, OpKind, PartDecl, RefusedRows, Rejection, Reply, Rows,
-    op,
+    Scope, op,
 };
 use rollout_proto::{ErrorCode, RpcError, v1};
 use rollout_raft::DiskRoom;
@@ -23,13 +23,23 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::mpsc::error::TrySendError;
 
+/// The worker whose stream brings an exchange.
+pub(crate) struct Origin {
+    pub(crate) session: SessionId,
+    pub(crate) instance: u64,
+    /// Of the worker when it opened the stream. The ledger forgets it with the session, which may end before the results
+    /// of the exchange are applied.
+    pub(crate) namespace: String,
+}
+
 /// Answers one exchange, now or when there is work.
 pub(crate) async fn exchange(
     leading: Arc<LeaderState>,
-    (session, instance): (SessionId, u64),
+    origin: Origin,
     mut message: v1::Exchange,
     out: Outbox,
 ) {
+    let Origin { session, instance, namespace } = origin;
     let Ok(number) = u16::try_from(message.slot) else {
         let error = convert::invalid(format!("there is no slot {}", message.slot));
         return deliver(&leading, &out, Err(error)).await;
@@ -40,7 +50,7 @@ pub(crate) async fn exchange(
         let empty = answer(&leading, slot, parked.seq, Done::empty());
         deliver(&leading, &parked.out, Ok(empty)).await;
     }
-    match apply(&leading, slot, instance, &mut message).await {
+    match apply(&leading, (slot, instance, namespace.as_str()), &mut message).await {
         Ok(Some(done)) => send(&leading, slot, message.seq, done, &out).await,
         Ok(None) => {
             let (seq, rows_max) = (message.seq, message.credit_rows);
@@ -157,14 +167,13 @@ async fn deliver(
 /// Applies results and pull; `None` if there is no answer yet.
 async fn apply(
     leading: &LeaderState,
-    slot: SlotRef,
-    instance: u64,
+    (slot, instance, namespace): (SlotRef, u64, &str),
     m: &mut v1::Exchange,
 ) -> Checked<Option<Done>> {
     if m.seq == 0 {
         return Err(convert::invalid("an exchange's seq must be at least 1"));
     }
-    let foreign = tenancy::take_foreign(leading, slot.session, m)?;
+    let foreign = tenancy::take_foreign(leading, namespace, m)?;
     let (mut ops, mut sets) = (Vec::new(), Vec::new());
     results_in(slot, m, &mut ops, &mut sets)?;
     let idle_slot = given_up(leading, slot, m, &mut ops, &mut sets)?;
@@ -188,7 +197,7 @@ async fn apply(
         matches!(op.kind, OpKind::Fail(op::Fail { class: FailureClass::StoreRefused, .. }))
     };
     let refused_by_store = ops.iter().any(refusal);
-    let proposed = leading.proposer.ops(ops);
+    let proposed = leading.proposer.ops_within(Scope::Namespaces(vec![namespace.to_owned()]), ops);
     #[cfg(feature = "seeded-bugs")]
     let proposed = hopeful(leading, proposed, result_count);
     let Applied { at, replies } = match proposed.await {
@@ -241,8 +250,7 @@ async fn apply(
         let runs: BTreeSet<u32> = m.parts.iter().map(|part| part.run).collect();
         done.nothing_more = leading.node.ledger(|l| {
             // A worker learns nothing about runs of other namespaces.
-            let own = l.worker_name(slot.session).map(|(namespace, _)| namespace);
-            let of_own = |no| l.run_namespace(no) == own;
+            let of_own = |no| l.run_namespace(no) == Some(namespace);
             let ended = |run: &u32| of_own(RunNo(*run)) && l.has_nothing_more(RunNo(*run));
             runs.into_iter().filter(ended).collect()
         });
@@ -427,6 +435,11 @@ impl Done {
                 _,
             ) => return Err(reject::rejected(&why)),
             (Reply::Rejected(why), Some(sets)) => {
+                // A worker does not learn that a run of another namespace exists.
+                let why = match why {
+                    Rejection::NamespaceDenied(_) => Rejection::AttemptStale,
+                    why => why,
+                };
                 self.refused.extend(sets.into_iter().map(|s| RefusedRows {
                     run: s.run,
                     attempt: s.attempt,

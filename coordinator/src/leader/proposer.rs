@@ -97,13 +97,18 @@ impl Proposer {
     /// of them, rejects all and proposes none, because a member of an older build could not read it. Within a request,
     /// the operations have the scope of its caller, if the version knows scopes.
     pub(crate) async fn ops(&self, ops: Vec<Op>) -> ProposeResult {
+        self.ops_within(caller::scope(), ops).await
+    }
+
+    /// The same for operations of this scope, which belong to no request.
+    pub(crate) async fn ops_within(&self, scope: Scope, ops: Vec<Op>) -> ProposeResult {
         dry_run::refuse_proposals()?;
         let version = self.version();
         if let Some(replies) = version.and_then(|version| too_new(&ops, version)) {
             return Ok(Applied { at: LogPosition::NONE, replies });
         }
         let scope = match version.is_some_and(|version| version >= NAMESPACES_VERSION) {
-            true => caller::scope(),
+            true => scope,
             false => Scope::All,
         };
         // Only requests are traced, not the leader's own operations.

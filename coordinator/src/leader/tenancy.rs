@@ -8,12 +8,13 @@
 //! *Invariant:* only workers of a run's namespace decide or hold its rows. A report of any other worker about them is
 //! answered as one of a stale attempt, and is not proposed.
 //!
-//! Absent: runs and workers that the ledger does not know. It refuses reports about them and by them.
+//! Absent: runs that the ledger does not know. It refuses reports about them. A worker whose session has ended is not
+//! absent: the ledger accepts its late results, so its namespace comes from its stream.
 
 use crate::leader::convert::{self, Checked};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::LeaderState;
-use rollout_ledger::id::{RunNo, SessionId};
+use rollout_ledger::id::RunNo;
 use rollout_ledger::{HeldRows, Ledger, NAMESPACES_VERSION, RefusedRows, Rejection};
 use rollout_proto::v1;
 
@@ -26,18 +27,16 @@ fn is_foreign(ledger: &Ledger, namespace: &str, run: u32) -> bool {
 /// Removes from an exchange everything about runs of other namespaces than the worker's, and returns it as refused.
 pub(crate) fn take_foreign(
     leading: &LeaderState,
-    session: SessionId,
+    namespace: &str,
     m: &mut v1::Exchange,
 ) -> Checked<Vec<RefusedRows>> {
     let foreign = leading.node.ledger(|ledger| {
-        let (namespace, _) = ledger.worker_name(session)?;
         let mut runs: Vec<u32> =
             runs_of(m).filter(|run| is_foreign(ledger, namespace, *run)).collect();
         runs.sort_unstable();
         runs.dedup();
-        Some(runs)
+        runs
     });
-    let foreign = foreign.unwrap_or_default();
     if foreign.is_empty() {
         return Ok(Vec::new());
     }
@@ -79,6 +78,7 @@ fn runs_of(m: &v1::Exchange) -> impl Iterator<Item = u32> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::leader::dispatch::Origin;
     use crate::leader::state::test_leader::{Alone, PATIENCE};
     use rollout_config::coordinator::Workers;
     use rollout_ledger::id::{SegmentNo, SlotNo, SlotRef};
@@ -86,6 +86,7 @@ mod tests {
         BlobRef, EngineSpec, GrantedRows, OpKind, Registration, Reply, RunSpec, SegmentDecl,
         SlotOffer, op,
     };
+    use rollout_proto::ErrorCode;
     use tokio::sync::mpsc;
 
     const ROWS: u32 = 4;
@@ -138,10 +139,15 @@ mod tests {
         }
     }
 
-    async fn send(alone: &Alone, slot: SlotRef, message: v1::Exchange) -> v1::ExchangeAnswer {
+    /// An exchange of a worker of this namespace, and its answer.
+    async fn send(
+        alone: &Alone,
+        (namespace, slot): (&str, SlotRef),
+        message: v1::Exchange,
+    ) -> v1::ExchangeAnswer {
         let (out, mut answers) = mpsc::channel(1);
-        let from = (slot.session, 1);
-        crate::leader::dispatch::exchange(alone.leading.clone(), from, message, out).await;
+        let origin = Origin { session: slot.session, instance: 1, namespace: namespace.to_owned() };
+        crate::leader::dispatch::exchange(alone.leading.clone(), origin, message, out).await;
         let answer = tokio::time::timeout(PATIENCE, answers.recv()).await.expect("an answer");
         let Some(Ok(v1::LeaderMessage { kind: Some(kind), .. })) = answer else {
             panic!("{answer:?}")
@@ -191,7 +197,7 @@ mod tests {
             },
         ];
         for (seq, message) in (1..).zip(said) {
-            let answer = send(&alone, slot, v1::Exchange { seq, ..message }).await;
+            let answer = send(&alone, ("a", slot), v1::Exchange { seq, ..message }).await;
             let refused: Vec<_> = answer.refused.iter().map(|r| (r.run, r.attempt)).collect();
             assert_eq!(refused, [(wire.run, wire.attempt)], "{seq}");
             assert_eq!(done(), before, "{seq}");
@@ -200,8 +206,40 @@ mod tests {
         let session = alone.register("back", 1).await;
         let own = SlotRef { session, slot: SlotNo(0) };
         let late = v1::Exchange { seq: 1, parts: vec![result(&held)], ..v1::Exchange::default() };
-        assert!(send(&alone, own, late).await.refused.is_empty());
+        assert!(send(&alone, ("default", own), late).await.refused.is_empty());
         assert_eq!(done().done, u64::from(ROWS));
+        alone.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_worker_whose_session_has_ended_decides_no_rows_of_another_namespace() {
+        decides_no_foreign_rows_after_its_session(1).await;
+        decides_no_foreign_rows_after_its_session(NAMESPACES_VERSION).await;
+    }
+
+    /// The exchange arrives, the session ends, and then its results are applied.
+    async fn decides_no_foreign_rows_after_its_session(version: u32) {
+        let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
+        let alone = Alone::of_version(version, silent_after).await;
+        let held = lapsed(&alone).await;
+        let foreign = worker_of_another_namespace(&alone).await;
+        let session = alone.register("back", 1).await;
+        let own = SlotRef { session, slot: SlotNo(0) };
+        for SlotRef { session, .. } in [foreign, own] {
+            alone.op(OpKind::Deregister(op::Deregister { session })).await;
+        }
+        let done =
+            || alone.leading.node.ledger(|l| l.run_view(held.run).expect("a run").counts.done);
+        let late = || v1::Exchange { seq: 1, parts: vec![result(&held)], ..Default::default() };
+        let answer = send(&alone, ("a", foreign), late()).await;
+        let refused: Vec<_> = answer.refused.iter().map(|r| (r.run, r.attempt)).collect();
+        let wire = convert::held_out(&held);
+        assert_eq!((refused, done()), (vec![(wire.run, wire.attempt)], 0));
+        let stale = ErrorCode::AttemptStale.code();
+        assert!(answer.refused.iter().all(|r| r.code == stale), "{answer:?}");
+        // What the worker of the run's own namespace has computed is not lost.
+        assert!(send(&alone, ("default", own), late()).await.refused.is_empty());
+        assert_eq!(done(), u64::from(ROWS));
         alone.end().await;
     }
 

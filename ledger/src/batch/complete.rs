@@ -54,7 +54,8 @@ impl Operation for Complete {
     }
 
     fn subject<'a>(&'a self, ledger: &'a Ledger) -> Subject<'a> {
-        ledger.subject_of_worker(self.slot.session)
+        // Not of the worker: its session may have ended before this, and then it has no namespace here.
+        ledger.subject_of_run(self.run)
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {

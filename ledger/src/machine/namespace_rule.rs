@@ -5,6 +5,8 @@
 //! anything. Each kind of operation says what it is about (`Operation::subject`), and a kind without an answer does not
 //! compile. So no handler can forget the rule. Below that version the coordinator alone checks it, and the ledger
 //! applies every operation as builds of version 3 do.
+//! A late result may come from a session that has ended meanwhile. The ledger does not know the namespace of such a
+//! worker, so the leader gives the operations of an exchange the namespace of the worker as their scope.
 //! Absent on purpose: roles, which methods decide before they decode a request, and reads.
 
 use crate::kernel::id::{RunNo, SessionId};
@@ -56,7 +58,8 @@ impl Ledger {
             && self.run_namespace(run).is_some_and(|of_run| of_run != namespace)
     }
 
-    /// Whether a run belongs to another namespace than a worker.
+    /// Whether a run belongs to another namespace than a worker. False if the session has ended: then only the scope of
+    /// the operation tells.
     pub(crate) fn is_foreign(&self, session: SessionId, run: RunNo) -> bool {
         let worker = self.workers.get(&session);
         worker.is_some_and(|worker| self.is_foreign_to(&worker.namespace, run))

@@ -41,7 +41,12 @@ impl Bench {
 
     /// Applies an operation of a caller that may use only `team`.
     fn of_team(&mut self, kind: OpKind) -> Reply {
-        let scope = Scope::Namespaces(vec!["team".into()]);
+        self.within("team", kind)
+    }
+
+    /// Applies an operation of a caller that may use only this namespace.
+    fn within(&mut self, namespace: &str, kind: OpKind) -> Reply {
+        let scope = Scope::Namespaces(vec![namespace.into()]);
         let dry_run = self.0.dry_run(&scope, &kind);
         let op = Op::from(kind);
         let reply = self.apply(Body::ScopedOps(vec![ScopedOp { scope, op }])).remove(0);
@@ -172,6 +177,26 @@ fn a_late_result_counts_only_from_a_worker_of_the_runs_namespace() {
     assert_eq!(bench.done(held.run), 0);
     let (own, _) = bench.register(("default", "back"), Vec::new());
     assert_eq!(bench.op(complete(own, &held)), Reply::Taken { refused: Vec::new() });
+    assert_eq!(bench.done(held.run), u64::from(ROWS));
+}
+
+#[test]
+fn a_late_result_of_an_ended_session_counts_only_within_the_namespace_of_its_worker() {
+    let mut bench = Bench::new(NAMESPACES_VERSION);
+    let held = bench.lapsed("default");
+    let end = |bench: &mut Bench, slot: SlotRef| {
+        let ended = bench.op(OpKind::Deregister(op::Deregister { session: slot.session }));
+        assert_eq!(ended, Reply::Ok);
+    };
+    let (foreign, _) = bench.register(("team", "w"), Vec::new());
+    end(&mut bench, foreign);
+    let denied = Reply::Rejected(Rejection::NamespaceDenied("default".into()));
+    assert_eq!(bench.within("team", complete(foreign, &held)), denied);
+    assert_eq!(bench.done(held.run), 0);
+    let (own, _) = bench.register(("default", "back"), Vec::new());
+    end(&mut bench, own);
+    let taken = Reply::Taken { refused: Vec::new() };
+    assert_eq!(bench.within("default", complete(own, &held)), taken);
     assert_eq!(bench.done(held.run), u64::from(ROWS));
 }
 
