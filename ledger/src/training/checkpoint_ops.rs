@@ -233,9 +233,10 @@ impl Jobs {
             }
         }
         let dataset_epochs = &sealed.dataset_epochs;
-        training.dataset_epochs.retain(|key, _| {
+        training.dataset_epochs.retain(|key, dataset_epoch| {
             let stays = dataset_epochs.contains_key(key);
             if !stays {
+                self.shards_open -= dataset_epoch.shards.len() as u64;
                 self.dirty_trainings.emptied_dataset_epochs.insert((no, key.0, key.1));
             }
             stays

@@ -274,6 +274,8 @@ pub(crate) struct Jobs {
     times: BTreeSet<(LedgerMs, JobNo)>,
     /// Trainers by when they are lost.
     pub(super) ends: BTreeSet<(LedgerMs, TrainingNo, String)>,
+    /// Shards of open epochs, of all trainings.
+    pub(super) shards_open: u64,
     pub(super) changes: u64,
     pub(super) outcomes: u64,
     pub(super) training_changes: u64,

@@ -9,11 +9,12 @@ use crate::kernel::id::{JobNo, LedgerMs, TrainingNo};
 use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
+use crate::kernel::visits::count_visit;
 use crate::machine::ledger::Ledger;
 use crate::machine::version_gate::ONE_RECORD_VERSION;
 use crate::training::job::{Job, JobName, Jobs};
 use crate::training::state::Training;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All jobs by number, with their trainings.
 #[derive(Clone, Debug)]
@@ -21,12 +22,15 @@ pub(crate) struct JobTable {
     pub(super) jobs: BTreeMap<JobNo, Job>,
     /// `None` from [`ONE_RECORD_VERSION`] on.
     separate: Option<SeparateTrainings>,
+    /// Derived: the jobs that have a training. Most may have none, and a namespace has a thousand.
+    trained: BTreeSet<JobNo>,
 }
 
 impl Default for JobTable {
     /// As in a new cluster, whose version is the first.
     fn default() -> Self {
-        Self { jobs: BTreeMap::new(), separate: Some(SeparateTrainings::default()) }
+        let separate = Some(SeparateTrainings::default());
+        Self { jobs: BTreeMap::new(), separate, trained: BTreeSet::new() }
     }
 }
 
@@ -74,10 +78,16 @@ impl JobTable {
     /// All trainings, by number.
     pub(super) fn trainings(&self) -> impl DoubleEndedIterator<Item = (TrainingNo, &Training)> {
         let separate = self.separate.iter().flat_map(|separate| &separate.by_no);
-        let of_jobs = self.jobs.iter();
-        let of_jobs =
-            of_jobs.filter_map(|(no, job)| Some((training_no(*no), job.training.as_ref()?)));
-        separate.map(|(no, training)| (*no, training)).chain(of_jobs)
+        let jobs = &self.jobs;
+        let of_jobs = self.trained.iter().filter_map(move |no| {
+            count_visit();
+            Some((training_no(*no), jobs.get(no)?.training.as_ref()?))
+        });
+        let separate = separate.map(|(no, training)| {
+            count_visit();
+            (*no, training)
+        });
+        separate.chain(of_jobs)
     }
 
     /// The same, to be changed.
@@ -105,6 +115,7 @@ impl JobTable {
                     Some(job) => job.training = Some(training),
                     None => return false,
                 }
+                self.trained.insert(job_no(no));
             }
         }
         let Some(separate) = &mut self.separate else { return true };
@@ -117,6 +128,10 @@ impl JobTable {
 
     /// Checks where the trainings are.
     pub(super) fn check_places(&self) -> Result<(), String> {
+        let trained = self.jobs.iter().filter(|(_, job)| job.training.is_some());
+        if !trained.map(|(no, _)| no).eq(&self.trained) {
+            return Err("the index of jobs with a training differs".into());
+        }
         let Some(separate) = &self.separate else {
             for (no, job) in &self.jobs {
                 if job.training.as_ref().is_some_and(|t| t.head.name != job.head.name) {
@@ -185,6 +200,7 @@ impl Jobs {
     pub(super) fn begin_training(&mut self, no: JobNo) -> TrainingNo {
         if let Some(job) = self.table.jobs.get_mut(&no) {
             job.training = Some(Training::new(&job.head.name));
+            self.table.trained.insert(no);
         }
         self.refresh_due(no);
         self.dirty_trainings.heads.insert(training_no(no));
@@ -204,6 +220,7 @@ impl Jobs {
         }
         let Some(job) = self.table.jobs.get_mut(&job_no(no)) else { return };
         job.training = None;
+        self.table.trained.remove(&job_no(no));
         match job.is_used_by_participants() {
             true => self.refresh_due(job_no(no)),
             false => drop(self.remove(job_no(no))),
@@ -221,6 +238,7 @@ impl Jobs {
             self.ends.extend(training.ends(training_no(no)));
             if let Some(job) = self.table.jobs.get_mut(&no) {
                 job.training = Some(training);
+                self.table.trained.insert(no);
             }
             self.refresh_due(no);
         }
@@ -234,5 +252,99 @@ impl Ledger {
         if before < ONE_RECORD_VERSION && self.meta.version >= ONE_RECORD_VERSION {
             self.jobs.make_one_record(self.meta.clock, &mut self.meta.jobs_made);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::id::CoordEpoch;
+    use crate::kernel::reply::Reply;
+    use crate::kernel::visits::visits_of;
+    use crate::machine::command::{Body, Command, OpKind, op};
+    use crate::machine::ledger::EntryId;
+    use crate::training::dataset::{DatasetOp, DatasetSpec};
+    use crate::training::shard::ShardOp;
+    use crate::training::state::{LossPolicy, TrainerRef};
+    use crate::training::trainer::{TrainerDecl, TrainerOp};
+
+    /// A ledger, and the index of its last entry.
+    struct Bench(Ledger, u64);
+
+    impl Bench {
+        /// A cluster of this version with a dataset of two shards.
+        fn new(version: u32) -> Self {
+            let mut bench = Self(Ledger::new([1; 16]), 0);
+            bench.apply(Body::OpenEpoch);
+            bench.apply(Body::SetVersion(version));
+            let (samples, uri) = (2, "u".into());
+            let spec = DatasetSpec { uri, samples, shard_samples: 1, ..DatasetSpec::default() };
+            let (namespace, name) = ("default".into(), "d".into());
+            let create = DatasetOp::Create { namespace, name, spec: Box::new(spec) };
+            assert_eq!(bench.op(OpKind::Dataset(create)), Reply::Ok);
+            bench
+        }
+
+        /// It checks no invariants, because that visits every training.
+        fn apply(&mut self, body: Body) -> Vec<Reply> {
+            self.1 += 1;
+            let command = Command { epoch: CoordEpoch(1), at: LedgerMs(0), wall_ms: 0, body };
+            let entry = EntryId { index: self.1, term: 1 };
+            self.0.apply(entry, &command.encode()).expect("it is known")
+        }
+
+        fn op(&mut self, kind: OpKind) -> Reply {
+            self.apply(Body::Ops(vec![kind.into()])).remove(0)
+        }
+
+        /// A trainer of this job, which is new.
+        fn join(&mut self, name: &str) -> TrainerRef {
+            let (job, keep_alive_ms) = (job(name), 10_000);
+            let trainer = TrainerDecl { name: "t".into(), keep_alive_ms, ..TrainerDecl::default() };
+            let on_loss = LossPolicy::Recover;
+            let reply = self.op(OpKind::Trainer(TrainerOp::Join { job, trainer, on_loss }));
+            let Reply::Joined { incarnation, .. } = reply else { panic!("{reply:?}") };
+            TrainerRef { job: self::job(name), trainer: "t".into(), incarnation }
+        }
+
+        fn claim(&mut self, by: &TrainerRef) {
+            let (by, dataset) = (by.clone(), "d".into());
+            let reply = self.op(OpKind::Shard(ShardOp::Claim { by, dataset, epoch: 0 }));
+            assert!(matches!(reply, Reply::Shard { .. }), "{reply:?}");
+        }
+    }
+
+    fn job(name: &str) -> JobName {
+        JobName { namespace: "default".into(), job: name.into() }
+    }
+
+    #[test]
+    fn a_claim_visits_the_training_of_no_other_job() {
+        for version in [ONE_RECORD_VERSION - 1, ONE_RECORD_VERSION] {
+            let mut bench = Bench::new(version);
+            for other in 0..20 {
+                let by = bench.join(&format!("other{other}"));
+                bench.claim(&by);
+            }
+            let by = bench.join("j");
+            let visits = visits_of(|| bench.claim(&by));
+            assert_eq!(visits, 0, "of version {version}: it opens the epoch");
+            let visits = visits_of(|| bench.claim(&by));
+            assert_eq!(visits, 0, "of version {version}: the epoch is open");
+            bench.0.check_invariants().expect("they hold");
+        }
+    }
+
+    #[test]
+    fn trainings_are_found_without_a_visit_to_every_job() {
+        let mut bench = Bench::new(ONE_RECORD_VERSION);
+        for n in 0..20 {
+            let close = op::CloseRendezvous { job: job(&format!("other{n}")) };
+            assert_eq!(bench.op(OpKind::CloseRendezvous(close)), Reply::Ok);
+        }
+        bench.join("j");
+        let visits = visits_of(|| assert_eq!(bench.0.trainer_keep_alives().count(), 1));
+        assert_eq!(visits, 1);
+        bench.0.check_invariants().expect("they hold");
     }
 }

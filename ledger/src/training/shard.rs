@@ -184,7 +184,6 @@ impl Jobs {
             let what = "epochs of a dataset".into();
             return Err(Rejection::Limit { what, max: limits::EPOCHS_MAX });
         }
-        let open: u64 = self.table.trainings().map(|(_, t)| t.shards_open()).sum();
         let Some(training) = self.table.training_mut(no) else { return Ok(()) };
         let done = training.head.done.get(&dataset).is_some_and(|done| done.contains(epoch));
         if done || training.dataset_epochs.contains_key(&(dataset, epoch)) {
@@ -195,11 +194,13 @@ impl Jobs {
             let what = "epochs of one job under way".into();
             return Err(Rejection::Limit { what, max: limits::DATASET_EPOCHS_MAX as u64 });
         }
-        if open + u64::from(spec.spec.shards()) > limits::SHARDS_OPEN_MAX {
+        let open = self.shards_open + u64::from(spec.spec.shards());
+        if open > limits::SHARDS_OPEN_MAX {
             let what = "shards of epochs under way".into();
             return Err(Rejection::Limit { what, max: limits::SHARDS_OPEN_MAX });
         }
         let dataset_epoch = DatasetEpoch::open(spec, epoch, &training.ring);
+        self.shards_open = open;
         let records = (0..dataset_epoch.records()).map(|record| (no, dataset, epoch, record));
         self.dirty_trainings.dataset_epochs.extend(records);
         training.dataset_epochs.insert((dataset, epoch), dataset_epoch);

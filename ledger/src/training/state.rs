@@ -238,6 +238,7 @@ impl Jobs {
                 dataset_epoch.derive(dataset, *epoch, &training.ring);
             }
             self.ends.extend(training.ends(no));
+            self.shards_open += training.shards_open();
         }
         true
     }
@@ -250,7 +251,9 @@ impl Jobs {
         self.table.check_places()?;
         let mut ends = BTreeSet::new();
         let mut tokens = BTreeSet::new();
+        let mut shards_open = 0;
         for (no, training) in self.table.trainings() {
+            shards_open += training.shards_open();
             let job = format!("training job {no}");
             let world: BTreeSet<&String> = training.head.world.iter().collect();
             if world.len() != training.head.world.len()
@@ -267,6 +270,9 @@ impl Jobs {
                     .map_err(|why| format!("{job}, {dataset}/{epoch}: {why}"))?;
             }
             training.check_checkpoints().map_err(|why| format!("{job}: {why}"))?;
+        }
+        if shards_open != self.shards_open {
+            return Err(format!("{shards_open} shards are open, not {}", self.shards_open));
         }
         match ends == self.ends {
             true => Ok(()),

@@ -466,6 +466,7 @@ impl Jobs {
         training.ring = Ring::default();
         let names = std::mem::take(&mut training.trainers).into_keys().map(|name| (no, name));
         self.dirty_trainings.trainers.extend(names);
+        self.shards_open -= training.shards_open();
         let dataset_epochs = std::mem::take(&mut training.dataset_epochs).into_keys();
         self.dirty_trainings
             .emptied_dataset_epochs

@@ -152,6 +152,7 @@ impl Jobs {
         let checkpoint = training.checkpoints.get(&base);
         training.head.step = checkpoint.map_or(0, |c| c.step);
         let sealed = checkpoint.and_then(|c| c.sealed.clone()).unwrap_or_default();
+        self.shards_open -= training.shards_open();
         for (dataset, epoch) in std::mem::take(&mut training.dataset_epochs).into_keys() {
             self.dirty_trainings.emptied_dataset_epochs.insert((no, dataset, epoch));
         }
@@ -162,6 +163,7 @@ impl Jobs {
                 DatasetEpoch::with(shards.reopen(dataset), dataset, key.1, &Ring::default());
             let records = (0..dataset_epoch.records()).map(|record| (no, key.0, key.1, record));
             self.dirty_trainings.dataset_epochs.extend(records);
+            self.shards_open += dataset_epoch.shards.len() as u64;
             training.dataset_epochs.insert(key, dataset_epoch);
         }
         self.dirty_trainings.heads.insert(no);
