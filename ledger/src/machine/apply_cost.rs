@@ -10,8 +10,9 @@ impl Command {
     /// Whether applying it may take milliseconds though it has few bytes.
     pub fn is_costly(&self) -> bool {
         match &self.body {
-            Body::Tick | Body::OpenEpoch => true,
-            Body::DigestAt | Body::SetVersion(_) => false,
+            // A new version may convert all that is there.
+            Body::Tick | Body::OpenEpoch | Body::SetVersion(_) => true,
+            Body::DigestAt => false,
             Body::Ops(_) | Body::ScopedOps(_) => {
                 self.body.ops().any(|op| op.kind.cost() == Cost::GrowsWithState)
             }
@@ -34,6 +35,7 @@ mod tests {
         let session = SessionId(1);
         let leave = || OpKind::Leave(op::Leave { incarnation: session });
         assert!(costly(Body::Tick));
+        assert!(costly(Body::SetVersion(4)));
         assert!(costly(ops(vec![leave(), OpKind::Unsuspect(op::Unsuspect { session })])));
         assert!(!costly(ops(vec![leave()])));
         let (namespace, name, spec, folder) = Default::default();
