@@ -44,12 +44,14 @@ impl Budget {
 
 impl Ledger {
     /// Opens the epoch of a new leader. Every suspect session gets its full grace time again, because no leader listened
-    /// meanwhile.
+    /// meanwhile. So does every trainer whose silence the ledger measures.
     pub(crate) fn open_epoch(&mut self, epoch: CoordEpoch) -> Reply {
         self.meta.epoch = epoch;
         let now = self.meta.clock;
         self.workers.listen_anew(now);
-        self.jobs.listen_anew(now);
+        if self.ends_silent_trainers() {
+            self.jobs.listen_anew(now);
+        }
         Reply::EpochOpened { at: now }
     }
 

@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 pub struct LoseTrainers {
     /// The job.
     pub job: JobName,
-    /// Names and incarnations, at most [`limits::TRAINERS_MAX`].
+    /// Names and incarnations, at most [`limits::TRAINERS_MAX`]. With more, the whole operation is refused: the leader
+    /// reports them in several.
     pub trainers: Vec<(String, SessionId)>,
 }
 
@@ -167,6 +168,20 @@ mod tests {
         assert_eq!(bench.0.next_deadline(), Some(LedgerMs(KEEP_ALIVE_MS)));
         bench.apply(KEEP_ALIVE_MS, Body::Tick);
         assert_eq!(bench.present(), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_new_leader_writes_trainers_records_only_while_the_ledger_loses_silent_ones() {
+        let written = |version| {
+            let mut bench = Bench::new(version);
+            bench.join("a");
+            bench.0.drain_dirty();
+            bench.apply(1000, Body::OpenEpoch);
+            let puts = bench.0.drain_dirty().puts;
+            puts.iter().filter(|(key, _)| key.starts_with(b"I")).count()
+        };
+        assert_eq!(written(SILENT_TRAINERS_VERSION - 1), 1);
+        assert_eq!(written(SILENT_TRAINERS_VERSION), 0);
     }
 
     #[test]

@@ -92,7 +92,10 @@ pub(crate) struct Trainer {
     pub(crate) incarnation: Option<SessionId>,
     pub(crate) instance: u64,
     pub(crate) keep_alive_ms: u64,
-    /// When it is lost, once it has an incarnation.
+    /// When it is lost, once it has an incarnation. From [`SILENT_TRAINERS_VERSION`] on it decides nothing, and a new
+    /// leader does not renew it.
+    ///
+    /// [`SILENT_TRAINERS_VERSION`]: crate::machine::version_gate::SILENT_TRAINERS_VERSION
     pub(crate) ends: LedgerMs,
     /// The latest step that it contributed to.
     pub(crate) contributed: Option<u64>,

@@ -345,7 +345,8 @@ impl Jobs {
         }
     }
 
-    /// Gives every trainer its full time again, because no leader listened for a while.
+    /// Gives every trainer its full time again, because no leader listened for a while. It writes every trainer's record,
+    /// so only where the ledger loses silent trainers.
     pub(crate) fn listen_anew(&mut self, now: LedgerMs) {
         self.ends.clear();
         for (no, training) in self.table.trainings_mut() {
