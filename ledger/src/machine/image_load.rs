@@ -22,6 +22,14 @@ pub enum LoadError {
         /// Its key, escaped.
         key: String,
     },
+    /// Its trainings have numbers of their own, as below version 4.
+    #[error(
+        "the image was written by an unreleased build of cluster version {version}, in which a training job was not one record: form the cluster anew, or go on with that build"
+    )]
+    Unreleased {
+        /// The cluster's version.
+        version: u32,
+    },
 }
 
 pub(crate) fn bad(key: &[u8]) -> LoadError {
@@ -57,9 +65,7 @@ impl Ledger {
         ledger.stores.check_loaded()?;
         ledger.jobs.check_loaded()?;
         ledger.datasets.derive();
-        if !ledger.jobs.derive_trainings(ledger.meta.version, &ledger.datasets) {
-            return Err(bad(b"L"));
-        }
+        ledger.jobs.derive_trainings(ledger.meta.version, &ledger.datasets)?;
         ledger.derive();
         Ok(ledger)
     }

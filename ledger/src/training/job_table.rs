@@ -10,6 +10,7 @@ use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::kernel::visits::count_visit;
+use crate::machine::image_load::{LoadError, bad};
 use crate::machine::ledger::Ledger;
 use crate::machine::version_gate::ONE_RECORD_VERSION;
 use crate::training::job::{Job, JobName, Jobs};
@@ -105,25 +106,30 @@ impl JobTable {
         separate.by_no.entry(no).or_default()
     }
 
-    /// Puts the loaded trainings where the cluster's version has them; false if one has no such place.
-    pub(super) fn place_loaded(&mut self, version: u32) -> bool {
+    /// Puts the loaded trainings where the cluster's version has them.
+    ///
+    /// # Errors
+    /// One has no such place. Builds that became version 4 step by step had trainings beside the jobs in that version.
+    pub(super) fn place_loaded(&mut self, version: u32) -> Result<(), LoadError> {
         if version >= ONE_RECORD_VERSION {
             let loaded = self.separate.take().unwrap_or_default();
             for (no, training) in loaded.by_no {
                 let job = self.jobs.get_mut(&job_no(no));
                 match job.filter(|job| job.head.name == training.head.name) {
                     Some(job) => job.training = Some(training),
-                    None => return false,
+                    // Without its own record it has no name.
+                    None if training.head.generation == 0 => return Err(bad(b"L")),
+                    None => return Err(LoadError::Unreleased { version }),
                 }
                 self.trained.insert(job_no(no));
             }
         }
-        let Some(separate) = &mut self.separate else { return true };
+        let Some(separate) = &mut self.separate else { return Ok(()) };
         for (no, training) in &separate.by_no {
             separate.names.insert(training.head.name.clone(), *no);
             separate.of_namespace.add(&training.head.name.namespace);
         }
-        true
+        Ok(())
     }
 
     /// Checks where the trainings are.

@@ -14,6 +14,7 @@ use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::kernel::rows::Rows;
 use crate::machine::event::{Emitter, EventKind};
+use crate::machine::image_load::{LoadError, bad};
 use crate::machine::ledger::Ledger;
 use crate::machine::version_gate::{ONE_RECORD_VERSION, came_with};
 use crate::training::checkpoint::Checkpoint;
@@ -223,27 +224,32 @@ impl Jobs {
         out.emit(EventKind::TrainingChanged { job, to, detail });
     }
 
-    /// Rebuilds what is derived of trainings; false if a record is missing.
-    pub(crate) fn derive_trainings(&mut self, version: u32, datasets: &Datasets) -> bool {
-        if !self.table.place_loaded(version) {
-            return false;
-        }
+    /// Rebuilds what is derived of trainings.
+    ///
+    /// # Errors
+    /// A record is missing, or a training has no place.
+    pub(crate) fn derive_trainings(
+        &mut self,
+        version: u32,
+        datasets: &Datasets,
+    ) -> Result<(), LoadError> {
+        self.table.place_loaded(version)?;
         for (no, training) in self.table.trainings_mut() {
             if training.head.generation == 0 {
-                return false;
+                return Err(bad(b"L"));
             }
             training.ring = Ring::of(&training.head.world);
             for ((dataset, epoch), dataset_epoch) in &mut training.dataset_epochs {
-                let Some(dataset) = datasets.get(*dataset) else { return false };
+                let Some(dataset) = datasets.get(*dataset) else { return Err(bad(b"L")) };
                 if dataset_epoch.shards.len() != dataset.spec.shards() as usize {
-                    return false;
+                    return Err(bad(b"L"));
                 }
                 dataset_epoch.derive(dataset, *epoch, &training.ring);
             }
             self.ends.extend(training.ends(no));
             self.shards_open += training.shards_open();
         }
-        true
+        Ok(())
     }
 
     /// Checks the invariants of trainings.

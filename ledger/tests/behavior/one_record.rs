@@ -5,9 +5,9 @@
 
 use super::bench::{Bench, job, participant};
 use rollout_ledger::{
-    Body, CheckpointOp, DatasetOp, DatasetSpec, ImageDelta, Ledger, LossPolicy, ONE_RECORD_VERSION,
-    OpKind, RankReport, Rejection, Reply, ShardOp, ShardRef, TrainerDecl, TrainerOp, TrainerRef,
-    digest_records, limits, op,
+    Body, CheckpointOp, DatasetOp, DatasetSpec, ImageDelta, Ledger, LoadError, LossPolicy,
+    ONE_RECORD_VERSION, OpKind, RankReport, Rejection, Reply, ShardOp, ShardRef, TrainerDecl,
+    TrainerOp, TrainerRef, digest_records, limits, op,
 };
 use std::collections::BTreeMap;
 
@@ -209,6 +209,25 @@ fn the_image_has_the_new_numbers_only_whatever_it_lacked_at_the_change() {
     let foreign = Image::from([(key, head.expect("of job a").clone())]);
     let wrong = image.iter().chain(&foreign).map(|(key, value)| (key.clone(), value.clone()));
     assert!(Ledger::load(wrong).is_err(), "a training under the number of another job loaded");
+}
+
+#[test]
+fn an_image_of_the_version_from_before_the_one_record_is_refused_by_name() {
+    let Before { mut bench, .. } = Before::new();
+    let records = |ledger: &Ledger| {
+        let mut image = Image::new();
+        ledger.for_each_record(|key, value| drop(image.insert(key.to_vec(), value.to_vec())));
+        image
+    };
+    let mut earlier = records(&bench.ledger);
+    raise(&mut bench);
+    // Such a build had the version, and the former numbers.
+    let meta = records(&bench.ledger).remove(b"M".as_slice()).expect("it has one");
+    earlier.insert(b"M".to_vec(), meta);
+    let why = Ledger::load(earlier).expect_err("its trainings have no place");
+    assert_eq!(why, LoadError::Unreleased { version: ONE_RECORD_VERSION });
+    let text = why.to_string();
+    assert!(text.contains("an unreleased build of cluster version 4"), "{text}");
 }
 
 #[test]
