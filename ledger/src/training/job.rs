@@ -3,11 +3,14 @@
 //! *Invariant:* a name within a job belongs to at most one participant; its incarnation is the log position that
 //! created it. A later process with the name replaces it, and the earlier incarnation stays void. A job exists from its
 //! first use until it had no participant for [`limits::JOB_TTL_MS`], and as long again while it has a store of its
-//! rounds; or until another job needs its room and none was unused for longer. No store of its rounds outlives it. A job
-//! with a training (`state.rs`) stays.
+//! rounds; or until another job needs its room and none was unused for longer. From [`ONE_RECORD_VERSION`] on, one with
+//! a store of its rounds makes room only if no other can: a process may still use that store. No store of its rounds
+//! outlives it. A job with a training (`state.rs`) stays.
 //!
 //! Deliberately absent: keep-alives. The leader measures silence in memory (`coordinator`) and reports here only
 //! which participants were silent for too long.
+//!
+//! [`ONE_RECORD_VERSION`]: crate::machine::version_gate::ONE_RECORD_VERSION
 
 use crate::batch::spec;
 use crate::kernel::counts::Counts;
@@ -20,6 +23,7 @@ use crate::training::job_table::JobTable;
 use crate::training::rendezvous::{ParticipantState, Rendezvous};
 use crate::training::round_access::RoundAccess;
 use crate::training::state::Training;
+use crate::training::store::Stores;
 use crate::training::training_image::DirtyTrainings;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -328,9 +332,14 @@ impl Jobs {
         self.times.iter().take_while(|due| due.0 <= now).map(|due| due.1).collect()
     }
 
-    /// The jobs that make room for another job of the namespace: the longest-unused ones, closed or not. There are
-    /// several only if the namespace is over its limit, because its trainings became parts of its jobs.
-    pub(crate) fn to_forget(&self, namespace: &str) -> Result<Vec<JobNo>, Rejection> {
+    /// The jobs that make room for another job of the namespace: the longest-unused ones, closed or not; where trainings
+    /// are parts of jobs, those with a store of their rounds last. There are several only if the namespace is over its
+    /// limit, because its trainings became parts of its jobs.
+    pub(crate) fn to_forget(
+        &self,
+        namespace: &str,
+        stores: &Stores,
+    ) -> Result<Vec<JobNo>, Rejection> {
         let over = (self.of_namespace.get(namespace) + 1).saturating_sub(limits::JOBS_MAX);
         if over == 0 {
             return Ok(Vec::new());
@@ -339,7 +348,7 @@ impl Jobs {
         let theirs = self.names.range(first..).take_while(|of| of.0.namespace == namespace);
         let found = theirs.filter_map(|(_, no)| Some((*no, self.get(*no)?)));
         let unused = found.filter(|(_, job)| job.is_unused());
-        let mut unused: Vec<_> = unused.map(|(no, job)| (job.head.used_at, no)).collect();
+        let mut unused: Vec<_> = unused.map(|(no, job)| (job.head.used_at, no, job)).collect();
         if unused.len() < over {
             let in_use = match self.table.is_separate() {
                 true => "in which somebody takes part",
@@ -348,8 +357,21 @@ impl Jobs {
             let what = format!("jobs of one namespace {in_use}");
             return Err(Rejection::Limit { what, max: limits::JOBS_MAX as u64 });
         }
-        unused.sort_unstable();
-        Ok(unused.into_iter().take(over).map(|(_, no)| no).collect())
+        unused.sort_unstable_by_key(|(used_at, no, _)| (*used_at, *no));
+        let (mut forgotten, mut spared) = (Vec::new(), Vec::new());
+        let spares = !self.table.is_separate();
+        for (_, no, job) in unused {
+            if forgotten.len() == over {
+                break;
+            }
+            match spares && stores.has_rounds(&job.head.name) {
+                true => spared.push(no),
+                false => forgotten.push(no),
+            }
+        }
+        let more = over - forgotten.len();
+        forgotten.extend(spared.into_iter().take(more));
+        Ok(forgotten)
     }
 
     /// Makes a job. `made` counts all that were ever made.

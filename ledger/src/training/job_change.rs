@@ -77,7 +77,7 @@ impl Ledger {
         if !self.namespaces.contains_key(&name.namespace) {
             return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
         }
-        self.jobs.to_forget(&name.namespace)?;
+        self.jobs.to_forget(&name.namespace, &self.stores)?;
         Ok(None)
     }
 
@@ -86,7 +86,7 @@ impl Ledger {
         if let Some(no) = self.jobs.no(&name) {
             return no;
         }
-        let unused = self.jobs.to_forget(&name.namespace).unwrap_or_default();
+        let unused = self.jobs.to_forget(&name.namespace, &self.stores).unwrap_or_default();
         unused.into_iter().for_each(|no| self.remove_job(no));
         self.jobs.make(name, self.meta.clock, &mut self.meta.jobs_made)
     }

@@ -6,8 +6,8 @@
 use super::bench::{Bench, job, participant};
 use rollout_ledger::{
     Body, CheckpointOp, DatasetOp, DatasetSpec, ImageDelta, Ledger, LoadError, LossPolicy,
-    ONE_RECORD_VERSION, OpKind, RankReport, Rejection, Reply, ShardOp, ShardRef, TrainerDecl,
-    TrainerOp, TrainerRef, digest_records, limits, op,
+    ONE_RECORD_VERSION, OpKind, RankReport, Rejection, Reply, ShardOp, ShardRef, StoreName,
+    TrainerDecl, TrainerOp, TrainerRef, digest_records, limits, op,
 };
 use std::collections::BTreeMap;
 
@@ -258,6 +258,32 @@ fn a_job_is_not_forgotten_while_it_has_a_training() {
     assert!(bench.ledger.job(&job("a")).is_some());
     bench.tick_to(limits::JOB_TTL_MS + 2);
     assert_eq!(listed(&bench.ledger), ["c"], "its time was over before");
+}
+
+#[test]
+fn a_job_with_a_store_of_a_round_makes_room_only_if_no_other_can() {
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(ONE_RECORD_VERSION));
+    let close = |name: &str| OpKind::CloseRendezvous(op::CloseRendezvous { job: job(name) });
+    let store = |name: &str| StoreName { namespace: "default".into(), job: name.into(), round: 1 };
+    let there = |bench: &Bench, name: &str| {
+        let store = bench.ledger.store(&store(name)).is_some();
+        (bench.ledger.job(&job(name)).is_some(), store)
+    };
+    for name in ["first", "second"] {
+        bench.granted(close(name));
+        let open = op::UseStore { store: store(name), ops: Vec::new() };
+        bench.granted(OpKind::Store(open));
+        bench.tick_to(bench.now() + 1);
+    }
+    bench.granted(close("without"));
+    bench.all_granted((3..limits::JOBS_MAX).map(|n| participate(&format!("p{n}"))));
+    bench.granted(join("third"));
+    assert!(!there(&bench, "without").0, "no process uses anything of it");
+    assert_eq!([there(&bench, "first"), there(&bench, "second")], [(true, true); 2]);
+    bench.granted(join("fourth"));
+    assert_eq!(there(&bench, "first"), (false, false), "unused for longest");
+    assert_eq!(there(&bench, "second"), (true, true));
 }
 
 #[test]
