@@ -45,14 +45,17 @@ impl NewestStreams {
         (queue.clone(), Answers(queue))
     }
 
-    /// Makes the stream the only one of the worker that has named itself on it. Ends the older one.
+    /// Makes the stream the only one of the worker that has named itself on it. Ends the older one. `enter` makes the
+    /// stream known to others. It runs before a newer stream can follow: if it ran later, it could replace the newer
+    /// stream, which nobody would find then.
     ///
     /// # Errors
-    /// The worker has a newer stream.
+    /// The worker has a newer stream. Then `enter` does not run.
     pub(super) fn supersede(
         &self,
         worker: &Worker,
         stream: &Arc<AnswerQueue>,
+        enter: impl FnOnce(),
     ) -> Result<(), RpcError> {
         let older = {
             let mut newest = self.0.newest.lock();
@@ -63,6 +66,7 @@ impl NewestStreams {
             }
             // A stream names its worker once.
             let _ = stream.worker.set(worker.clone());
+            enter();
             newest.insert(worker.clone(), (stream.number, Arc::downgrade(stream)))
         };
         // Without the lock, which the end of a queue takes.
@@ -206,13 +210,13 @@ mod tests {
     async fn a_worker_that_opens_another_stream_ends_its_older_one_and_frees_what_it_held() {
         let newest = NewestStreams::default();
         let (mut older, mut other) = (Opened::new(&newest), Opened::new(&newest));
-        newest.supersede(&worker("w"), &older.queue).expect("it is the only one");
-        newest.supersede(&worker("other"), &other.queue).expect("it is the only one");
+        newest.supersede(&worker("w"), &older.queue, || ()).expect("it is the only one");
+        newest.supersede(&worker("other"), &other.queue, || ()).expect("it is the only one");
         let mut newer = Opened::new(&newest);
         assert!(older.is_served().await, "the worker of the newer one is not known yet");
         // The worker never reads this one.
         older.send();
-        newest.supersede(&worker("w"), &newer.queue).expect("it is newer");
+        newest.supersede(&worker("w"), &newer.queue, || ()).expect("it is newer");
         assert!(older.queue.superseded.is_cancelled());
         assert!(older.out.is_closed() && older.queue.queue.lock().answers.is_none());
         assert_eq!(end(older.read).await, ErrorCode::LimitExceeded);
@@ -223,12 +227,12 @@ mod tests {
     async fn a_reader_that_waits_for_an_answer_gets_the_reason() {
         let newest = NewestStreams::default();
         let (older, newer) = (Opened::new(&newest), Opened::new(&newest));
-        newest.supersede(&worker("w"), &older.queue).expect("it is the only one");
+        newest.supersede(&worker("w"), &older.queue, || ()).expect("it is the only one");
         let waits = tokio::spawn(end(older.read));
         while older.queue.queue.lock().reader.is_none() {
             tokio::task::yield_now().await;
         }
-        newest.supersede(&worker("w"), &newer.queue).expect("it is newer");
+        newest.supersede(&worker("w"), &newer.queue, || ()).expect("it is newer");
         assert_eq!(waits.await.expect("it ends"), ErrorCode::LimitExceeded);
     }
 
@@ -236,12 +240,12 @@ mod tests {
     async fn a_stream_whose_messages_have_ended_frees_its_answers_too() {
         let newest = NewestStreams::default();
         let older = Opened::new(&newest);
-        newest.supersede(&worker("w"), &older.queue).expect("it is the only one");
+        newest.supersede(&worker("w"), &older.queue, || ()).expect("it is the only one");
         older.send();
         let Opened { out, queue, read } = older;
         drop((out, queue));
         let newer = Opened::new(&newest);
-        newest.supersede(&worker("w"), &newer.queue).expect("it is newer");
+        newest.supersede(&worker("w"), &newer.queue, || ()).expect("it is newer");
         assert_eq!(end(read).await, ErrorCode::LimitExceeded);
     }
 
@@ -258,13 +262,44 @@ mod tests {
     fn a_stream_that_speaks_after_a_newer_one_does_not_end_it() {
         let newest = NewestStreams::default();
         let (late, stream) = (Opened::new(&newest), Opened::new(&newest));
-        newest.supersede(&worker("w"), &stream.queue).expect("it is the only one");
-        let refused = newest.supersede(&worker("w"), &late.queue).map_err(|error| error.code);
+        newest.supersede(&worker("w"), &stream.queue, || ()).expect("it is the only one");
+        let refused =
+            newest.supersede(&worker("w"), &late.queue, || ()).map_err(|error| error.code);
         assert_eq!(refused, Err(ErrorCode::LimitExceeded));
         assert!(!stream.queue.superseded.is_cancelled());
         drop(stream);
-        assert_eq!(newest.supersede(&worker("w"), &late.queue), Ok(()), "there is no newer one");
+        assert_eq!(
+            newest.supersede(&worker("w"), &late.queue, || ()),
+            Ok(()),
+            "there is no newer one"
+        );
         drop(late);
         assert!(newest.0.newest.lock().is_empty(), "nothing is left of a worker without streams");
+    }
+
+    #[test]
+    fn a_newer_stream_enters_after_the_older_one_that_it_ends() {
+        let newest = NewestStreams::default();
+        let (older, newer) = (Opened::new(&newest), Opened::new(&newest));
+        let (entered, (begun, begins)) = (Mutex::new(Vec::new()), std::sync::mpsc::channel());
+        std::thread::scope(|threads| {
+            let (newest, entered, newer) = (&newest, &entered, &newer.queue);
+            threads.spawn(move || {
+                begins.recv().expect("the older one is entering");
+                let enter = || entered.lock().push("newer");
+                newest.supersede(&worker("w"), newer, enter).expect("it is newer");
+            });
+            let enter = || {
+                begun.send(()).expect("the newer one waits");
+                // Without order, the newer one would enter in this time.
+                std::thread::sleep(Duration::from_millis(100));
+                entered.lock().push("older");
+            };
+            newest.supersede(&worker("w"), &older.queue, enter).expect("it is the only one");
+        });
+        assert_eq!(*entered.lock(), ["older", "newer"]);
+        assert!(older.queue.superseded.is_cancelled() && !newer.queue.superseded.is_cancelled());
+        let refused = newest.supersede(&worker("w"), &older.queue, || panic!("it enters late"));
+        assert!(refused.is_err());
     }
 }

@@ -223,10 +223,11 @@ impl Serving {
                 l.worker_name(session).map(|(space, name)| (space.to_owned(), name.to_owned()))
             });
             let worker = worker.ok_or_else(|| session_unknown(session))?;
-            self.newest.supersede(&worker, &self.queue)?;
+            let (leading, stream) = (&self.leading, &self.own);
+            let enter = || drop(leading.streams.lock().insert(session, stream.clone()));
+            self.newest.supersede(&worker, &self.queue, enter)?;
             self.room = Some(self.rooms.of(worker));
             self.session = Some((session, own));
-            self.leading.streams.lock().insert(session, self.own.clone());
         }
         Ok(own)
     }
