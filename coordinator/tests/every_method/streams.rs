@@ -70,7 +70,7 @@ async fn a_worker_that_opens_another_stream_ends_its_older_one() {
     assert_eq!(older.beat().await, Ok(()), "the newer one has not named its worker yet");
     assert_eq!(newer.beat().await, Ok(()));
     let ended = older.beat().await.expect_err("it is closed");
-    assert_eq!(ended.code, ErrorCode::LimitExceeded, "{ended}");
+    assert_eq!(ended.code, ErrorCode::ConnectFailed, "{ended}");
     assert!(ended.message.contains("worker default/w1 has opened another stream"), "{ended}");
     assert_eq!((newer.beat().await, other.beat().await), (Ok(()), Ok(())));
 }

@@ -416,3 +416,15 @@ fn ended(status: &tonic::Status) -> StreamEnd {
         error => StreamEnd::Refused(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_the_leader_ended_for_a_newer_one_counts_as_broken() {
+        let reason =
+            RpcError::new(ErrorCode::ConnectFailed, "the worker has opened another stream");
+        assert!(matches!(ended(&reason.into()), StreamEnd::Broken(_)));
+    }
+}
