@@ -8,7 +8,7 @@ use crate::leader::command_size;
 use crate::leader::keep_alives::Silent;
 use crate::leader::ledger_read::ReadLedger;
 use rollout_ledger::id::SessionId;
-use rollout_ledger::{Body, Ledger, Op, OpKind, op};
+use rollout_ledger::{Body, JobName, Ledger, Op, OpKind, Rejection, Reply, limits, op};
 use std::collections::BTreeSet;
 
 impl LeaderState {
@@ -22,11 +22,35 @@ impl LeaderState {
         }
         let ops = self.node.ledger(|l| losses(l, &silent));
         for ops in command_size::in_commands(ops) {
-            if let Err(error) = self.proposer.command(Body::Ops(ops)).await {
-                tracing::debug!(%error, "the loss of processes of jobs was not applied");
+            match self.proposer.command(Body::Ops(ops)).await {
+                Ok((_, replies)) => {
+                    // The ledger refuses them at every check, so their processes keep what they hold.
+                    for reason in rejections(&replies) {
+                        tracing::error!(%reason, "cannot lose silent processes of a job");
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the loss of processes of jobs was not applied");
+                }
             }
         }
     }
+}
+
+/// Why the ledger refused operations, for each that it refused.
+fn rejections(replies: &[Reply]) -> impl Iterator<Item = &Rejection> {
+    replies.iter().filter_map(|reply| match reply {
+        Reply::Rejected(why) => Some(why),
+        _ => None,
+    })
+}
+
+/// The operations that lose these trainers of a job: the ledger refuses more than [`limits::TRAINERS_MAX`] in one.
+fn lose_trainers(job: &JobName, trainers: &[(String, SessionId)]) -> Vec<OpKind> {
+    let operations = trainers.chunks(limits::TRAINERS_MAX).map(|trainers| {
+        OpKind::LoseTrainers(op::LoseTrainers { job: job.clone(), trainers: trainers.to_vec() })
+    });
+    operations.collect()
 }
 
 /// The operations that lose these processes. One that is gone meanwhile needs none.
@@ -38,12 +62,12 @@ fn losses(ledger: &Ledger, silent: &[Silent]) -> Vec<Op> {
         OpKind::LoseParticipant(op::LoseParticipant { incarnation, silent_ms })
     });
     let trainers: BTreeSet<SessionId> = others.iter().map(|one| one.incarnation).collect();
-    let jobs = ledger.trainers_with(&trainers).into_iter().map(|(job, trainers)| {
+    let jobs = ledger.trainers_with(&trainers).into_iter().flat_map(|(job, trainers)| {
         for (name, incarnation) in &trainers {
             let job = &job.job;
             tracing::warn!(job, trainer = name, ticket = %incarnation, "a trainer is silent: lost");
         }
-        OpKind::LoseTrainers(op::LoseTrainers { job, trainers })
+        lose_trainers(&job, &trainers)
     });
     lost.chain(jobs).map(Op::from).collect()
 }
@@ -53,9 +77,7 @@ mod tests {
     use super::*;
     use crate::leader::state::test_leader::{Alone, PATIENCE};
     use rollout_config::coordinator::Workers;
-    use rollout_ledger::{
-        JobName, LossPolicy, Reply, SILENT_TRAINERS_VERSION, TrainerDecl, TrainerOp, limits,
-    };
+    use rollout_ledger::{LossPolicy, SILENT_TRAINERS_VERSION, TrainerDecl, TrainerOp};
     use std::time::Duration;
 
     fn job() -> JobName {
@@ -81,6 +103,38 @@ mod tests {
         let asked = [(name.to_owned(), incarnation)];
         let present = alone.leading.node.ledger(|l| Some(l.trainers_present(&job(), &asked)));
         present.expect("a ledger").expect("a job") == [false]
+    }
+
+    #[test]
+    fn however_many_trainers_of_a_job_are_silent_no_operation_is_refused_for_their_number() {
+        let most = limits::TRAINERS_MAX;
+        let all: Vec<_> = (0..=most).map(|n| (format!("t{n}"), SessionId(n as u64))).collect();
+        let sizes = |trainers: &[(String, SessionId)]| {
+            let operations = lose_trainers(&job(), trainers).into_iter();
+            let sizes = operations.map(|kind| match kind {
+                OpKind::LoseTrainers(lost) => lost.trainers.len(),
+                other => panic!("{other:?}"),
+            });
+            sizes.collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(&all), [most, 1]);
+        assert_eq!(sizes(&all[..most]), [most]);
+    }
+
+    #[tokio::test]
+    async fn an_operation_that_the_ledger_refuses_is_told_from_one_that_it_applied() {
+        let alone = Alone::of_version(SILENT_TRAINERS_VERSION, Workers::default()).await;
+        let incarnation = join(&alone, "t").await;
+        let lost =
+            |trainers| Op::from(OpKind::LoseTrainers(op::LoseTrainers { job: job(), trainers }));
+        let all = vec![("t".to_owned(), incarnation); limits::TRAINERS_MAX + 1];
+        let ops = vec![lost(all), lost(vec![("t".to_owned(), incarnation)])];
+        let applied = alone.leading.proposer.command(Body::Ops(ops)).await;
+        let (_, replies) = applied.expect("it is applied");
+        let refused: Vec<&Rejection> = rejections(&replies).collect();
+        assert!(matches!(refused[..], [Rejection::Limit { .. }]), "{replies:?}");
+        assert!(is_lost(&alone, "t", incarnation));
+        alone.end().await;
     }
 
     #[tokio::test]
