@@ -4,11 +4,19 @@
 //! that this leader has not heard yet, silence begins when the leader first sees it: for existing processes, at the
 //! opening of the epoch. Silence is measured in ledger time, which stands still while no quorum answers, because then no
 //! process can be heard.
+//!
+//! A look for silent processes costs as much as those whose time is over, not as much as all: it happens several times a
+//! second, and messages wait for it. A message moves no deadline; the look that finds a deadline over moves it. Only a
+//! change of the jobs makes the leader read all processes again.
 
 use parking_lot::Mutex;
+use rollout_ledger::Ledger;
 use rollout_ledger::id::{LedgerMs, SessionId};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
+
+/// All processes are read again at most this often. Shards that trainers claim are changes too.
+const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// Since when a process is silent.
 #[derive(Clone, Copy)]
@@ -18,9 +26,51 @@ struct Since {
     heard: Option<Instant>,
 }
 
+/// How long a process may be silent.
+#[derive(Clone, Copy)]
+struct Allowed {
+    keep_alive_ms: u64,
+    /// Its deadline: it is not lost before. Messages since the deadline was set do not count yet.
+    deadline: LedgerMs,
+}
+
+struct Process {
+    since: Since,
+    /// `None` until the process is among those that were read.
+    allowed: Option<Allowed>,
+    /// The last reading that had it.
+    reading: u64,
+}
+
+/// The state of the ledger in which processes were read. Another state may have other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct JobsState {
+    jobs: u64,
+    trainings: u64,
+    /// It decides whether the leader tracks trainers.
+    version: u32,
+}
+
+impl JobsState {
+    pub(crate) fn of(ledger: &Ledger) -> Self {
+        let (jobs, trainings) = (ledger.job_changes(), ledger.training_changes());
+        Self { jobs, trainings, version: ledger.version() }
+    }
+}
+
+#[derive(Default)]
+struct Known {
+    processes: HashMap<SessionId, Process>,
+    /// Those of all processes that were read.
+    deadlines: BTreeSet<(LedgerMs, SessionId)>,
+    /// The last reading, and when it was.
+    read: Option<(JobsState, LedgerMs)>,
+    readings: u64,
+}
+
 /// When each process was heard, by its incarnation: no participant and no trainer share one.
 #[derive(Default)]
-pub(crate) struct KeepAlives(Mutex<HashMap<SessionId, Since>>);
+pub(crate) struct KeepAlives(Mutex<Known>);
 
 /// A process that was silent for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,30 +80,88 @@ pub(crate) struct Silent {
     pub(crate) silent_ms: Option<u64>,
 }
 
+impl Allowed {
+    fn from(since: Since, keep_alive_ms: u64) -> Self {
+        let deadline = LedgerMs(since.at.0.saturating_add(keep_alive_ms));
+        Self { keep_alive_ms, deadline }
+    }
+}
+
 impl KeepAlives {
     /// Records a message of a process.
     pub(crate) fn record_message(&self, incarnation: SessionId, now: LedgerMs) {
-        self.0.lock().insert(incarnation, Since { at: now, heard: Some(Instant::now()) });
+        let since = Since { at: now, heard: Some(Instant::now()) };
+        let mut known = self.0.lock();
+        let new = || Process { since, allowed: None, reading: 0 };
+        known.processes.entry(incarnation).or_insert_with(new).since = since;
     }
 
     /// How long a process has been silent, as far as this leader knows.
     pub(crate) fn silence(&self, incarnation: SessionId, now: LedgerMs) -> Duration {
-        self.0.lock().get(&incarnation).map_or(Duration::ZERO, |since| now.since(since.at))
+        let known = self.0.lock();
+        known.processes.get(&incarnation).map_or(Duration::ZERO, |one| now.since(one.since.at))
     }
 
-    /// The processes that were silent for too long, among `all` with the milliseconds that each may be silent.
-    /// Forgets all others.
-    pub(crate) fn silent(&self, all: &[(SessionId, u64)], now: LedgerMs) -> Vec<Silent> {
-        let alive: HashSet<SessionId> = all.iter().map(|one| one.0).collect();
+    /// Whether all processes must be read again. Before that, a new process is not lost, and one that is gone may be
+    /// reported as silent.
+    pub(crate) fn is_behind(&self, state: JobsState, now: LedgerMs) -> bool {
+        let read = self.0.lock().read;
+        read.is_none_or(|(read, at)| read != state && now.since(at) >= READ_EVERY)
+    }
+
+    /// Takes all processes of that state, each once, with the milliseconds that it may be silent. Forgets all others.
+    pub(crate) fn read(&self, all: &[(SessionId, u64)], state: JobsState, now: LedgerMs) {
         let mut known = self.0.lock();
-        known.retain(|incarnation, _| alive.contains(incarnation));
-        let silent = all.iter().filter_map(|&(incarnation, keep_alive_ms)| {
-            let since = *known.entry(incarnation).or_insert(Since { at: now, heard: None });
-            let lost = now.since(since.at) >= Duration::from_millis(keep_alive_ms);
-            let silent_ms = since.heard.map(|heard| heard.elapsed().as_millis() as u64);
-            lost.then_some(Silent { incarnation, silent_ms })
-        });
-        silent.collect()
+        let Known { processes, deadlines, read, readings } = &mut *known;
+        *read = Some((state, now));
+        *readings += 1;
+        for &(incarnation, keep_alive_ms) in all {
+            let since = Since { at: now, heard: None };
+            let new = || Process { since, allowed: None, reading: 0 };
+            let process = processes.entry(incarnation).or_insert_with(new);
+            process.reading = *readings;
+            if process.allowed.is_none_or(|allowed| allowed.keep_alive_ms != keep_alive_ms) {
+                let allowed = Allowed::from(process.since, keep_alive_ms);
+                if let Some(before) = process.allowed.replace(allowed) {
+                    deadlines.remove(&(before.deadline, incarnation));
+                }
+                deadlines.insert((allowed.deadline, incarnation));
+            }
+        }
+        if processes.len() > all.len() {
+            processes.retain(|incarnation, process| {
+                let stays = process.reading == *readings;
+                if !stays && let Some(allowed) = process.allowed {
+                    deadlines.remove(&(allowed.deadline, *incarnation));
+                }
+                stays
+            });
+        }
+    }
+
+    /// The processes that were silent for too long, among those that were read last.
+    pub(crate) fn silent(&self, now: LedgerMs) -> Vec<Silent> {
+        let mut known = self.0.lock();
+        let Known { processes, deadlines, .. } = &mut *known;
+        let over = (now, SessionId(u64::MAX));
+        let over: Vec<SessionId> = deadlines.range(..=over).map(|&(_, of)| of).collect();
+        let mut silent = Vec::new();
+        for incarnation in over {
+            let Some(process) = processes.get_mut(&incarnation) else { continue };
+            let Some(before) = process.allowed else { continue };
+            let allowed = Allowed::from(process.since, before.keep_alive_ms);
+            if allowed.deadline <= now {
+                let heard = process.since.heard;
+                let silent_ms = heard.map(|heard| heard.elapsed().as_millis() as u64);
+                silent.push(Silent { incarnation, silent_ms });
+            } else {
+                // It was heard meanwhile.
+                process.allowed = Some(allowed);
+                deadlines.remove(&(before.deadline, incarnation));
+                deadlines.insert((allowed.deadline, incarnation));
+            }
+        }
+        silent
     }
 }
 
@@ -61,22 +169,70 @@ impl KeepAlives {
 mod tests {
     use super::*;
 
+    fn after(ms: u64) -> LedgerMs {
+        LedgerMs(1000 + ms)
+    }
+
+    /// The state after so many changes.
+    fn state(jobs: u64) -> JobsState {
+        JobsState { jobs, trainings: 7, version: 4 }
+    }
+
     #[test]
     fn a_process_that_was_never_heard_has_its_full_keep_alive_time() {
         let keep_alives = KeepAlives::default();
         let (one, two) = ([(SessionId(1), 100)], [(SessionId(1), 100), (SessionId(2), 100)]);
-        let after = |ms: u64| LedgerMs(1000 + ms);
-        assert!(keep_alives.silent(&one, after(0)).is_empty());
+        keep_alives.read(&one, state(1), after(0));
+        assert!(keep_alives.silent(after(0)).is_empty());
         // Another process joins, and has not been heard yet.
-        assert!(keep_alives.silent(&two, after(99)).is_empty());
-        let lost = keep_alives.silent(&two, after(100));
+        keep_alives.read(&two, state(2), after(99));
+        assert!(keep_alives.silent(after(99)).is_empty());
+        let lost = keep_alives.silent(after(100));
         assert_eq!(lost, [Silent { incarnation: SessionId(1), silent_ms: None }]);
         keep_alives.record_message(SessionId(1), after(110));
-        assert!(keep_alives.silent(&one, after(209)).is_empty());
-        let lost = keep_alives.silent(&one, after(260));
+        keep_alives.read(&one, state(3), after(120));
+        assert!(keep_alives.silent(after(209)).is_empty());
+        let lost = keep_alives.silent(after(260));
+        assert_eq!(lost.len(), 1, "{lost:?}");
         // The wall clock says when it was heard, which was just now.
         assert!(lost[0].silent_ms.is_some_and(|ms| ms < 60_000), "{lost:?}");
+        assert_eq!(keep_alives.silent(after(261)).len(), 1, "until the ledger has lost it");
         assert_eq!(keep_alives.silence(SessionId(1), after(260)), Duration::from_millis(150));
         assert_eq!(keep_alives.silence(SessionId(2), after(260)), Duration::ZERO, "forgotten");
+    }
+
+    #[test]
+    fn all_processes_are_read_only_after_a_change_and_at_most_once_a_second() {
+        let keep_alives = KeepAlives::default();
+        assert!(keep_alives.is_behind(state(1), after(0)), "at the opening of the epoch");
+        keep_alives.read(&[], state(1), after(0));
+        assert!(!keep_alives.is_behind(state(1), after(3_600_000)), "nothing has changed");
+        assert!(!keep_alives.is_behind(state(2), after(999)));
+        assert!(keep_alives.is_behind(state(2), after(1000)));
+        let raised = JobsState { version: 5, ..state(1) };
+        assert!(keep_alives.is_behind(raised, after(1000)), "the leader may track trainers now");
+    }
+
+    #[test]
+    fn a_message_moves_no_deadline_and_what_is_gone_leaves_nothing() {
+        let keep_alives = KeepAlives::default();
+        let deadlines = || -> Vec<_> { keep_alives.0.lock().deadlines.iter().copied().collect() };
+        let [one, two] = [1, 2].map(SessionId);
+        // It was heard before it was read.
+        keep_alives.record_message(two, after(0));
+        keep_alives.read(&[(one, 100), (two, 300)], state(1), after(50));
+        let before = [(after(150), one), (after(300), two)];
+        assert_eq!(deadlines(), before);
+        (51..=149).for_each(|ms| keep_alives.record_message(one, after(ms)));
+        assert!(keep_alives.silent(after(149)).is_empty());
+        assert_eq!(deadlines(), before);
+        assert!(keep_alives.silent(after(150)).is_empty());
+        assert_eq!(deadlines(), [(after(249), one), (after(300), two)]);
+        // It joins again, with another time.
+        keep_alives.read(&[(one, 400), (two, 300)], state(2), after(151));
+        assert_eq!(deadlines(), [(after(300), two), (after(549), one)]);
+        keep_alives.read(&[(one, 400)], state(3), after(152));
+        assert_eq!(deadlines(), [(after(549), one)]);
+        assert_eq!(keep_alives.0.lock().processes.len(), 1);
     }
 }

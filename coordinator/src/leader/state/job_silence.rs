@@ -5,7 +5,7 @@
 
 use super::LeaderState;
 use crate::leader::command_size;
-use crate::leader::keep_alives::Silent;
+use crate::leader::keep_alives::{JobsState, Silent};
 use crate::leader::ledger_read::ReadLedger;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{Body, JobName, Ledger, Op, OpKind, Rejection, Reply, limits, op};
@@ -14,9 +14,16 @@ use std::collections::BTreeSet;
 impl LeaderState {
     /// Reports processes of training jobs as lost after too long a silence.
     pub(super) async fn look_at_jobs(&self) {
-        let all: Vec<(SessionId, u64)> =
-            self.node.ledger(|l| l.keep_alives().chain(l.trainer_keep_alives()).collect());
-        let silent = self.keep_alives.silent(&all, self.now());
+        let changed = self.node.ledger(|l| {
+            let state = JobsState::of(l);
+            let is_behind = self.keep_alives.is_behind(state, self.now());
+            let all = || l.keep_alives().chain(l.trainer_keep_alives()).collect::<Vec<_>>();
+            is_behind.then(|| (state, all()))
+        });
+        if let Some((state, all)) = changed {
+            self.keep_alives.read(&all, state, self.now());
+        }
+        let silent = self.keep_alives.silent(self.now());
         if silent.is_empty() {
             return;
         }
