@@ -169,9 +169,13 @@ fn described(
     unconfirmed: Option<Unconfirmed>,
     now_wall_ms: u64,
 ) -> Described {
+    let mut participants: Vec<_> = answer.participants.into_iter().map(Participant::from).collect();
+    if unconfirmed.is_some() {
+        participants.iter_mut().for_each(|one| one.silent_seconds = None);
+    }
     Described {
         job: answer.job.unwrap_or_default().into(),
-        participants: answer.participants.into_iter().map(Participant::from).collect(),
+        participants,
         gone: answer.gone.into_iter().map(DepartedParticipant::from).collect(),
         barriers: answer.barriers.into_iter().map(Generation::from).collect(),
         more_barriers: answer.more_barriers,
@@ -261,6 +265,18 @@ mod tests {
         assert_eq!(value["data"]["job"]["rendezvous"]["round"], "3");
         assert_eq!(value["data"]["job"]["training"]["lineage"]["number"], 2);
         assert_eq!(output::render(Format::Name, &report).unwrap(), "llama-sft\n");
+    }
+
+    #[test]
+    fn a_description_that_no_leader_confirmed_has_no_silences() {
+        let source = Unconfirmed { member: "c2".into(), index: 9 };
+        let report = Described { job: sample(), ..described(answer(), Some(source), 100_000) };
+        let text = report.table();
+        assert!(text.contains("-       15s\n"), "{text}");
+        let json = output::render(Format::Json, &report).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value["data"]["participants"][0]["silentSeconds"], serde_json::Value::Null);
+        assert_eq!(value["data"]["participants"][0]["keepAliveSeconds"], 15.0);
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub(in crate::rolloutctl) struct Participant {
     rank: Option<u32>,
     #[serde(serialize_with = "u64_string")]
     ticket: u64,
-    silent_seconds: f64,
+    /// None if no leader answered: only a leader knows.
+    pub(in crate::rolloutctl) silent_seconds: Option<f64>,
     keep_alive_seconds: f64,
 }
 
@@ -45,7 +46,7 @@ impl From<v1::ParticipantInfo> for Participant {
             local_world_size: wire.local_world_size,
             standing: wire.standing,
             ticket: wire.ticket,
-            silent_seconds: wire.silent_ms as f64 / 1000.0,
+            silent_seconds: Some(wire.silent_ms as f64 / 1000.0),
             keep_alive_seconds: wire.keep_alive_ms as f64 / 1000.0,
         }
     }
@@ -98,7 +99,7 @@ pub(in crate::rolloutctl) fn participants(all: &[Participant]) -> String {
             one.rank.map_or_else(|| "-".into(), |rank| rank.to_string()),
             one.host.clone(),
             one.addr.clone(),
-            duration(one.silent_seconds),
+            one.silent_seconds.map_or_else(|| "-".into(), duration),
             duration(one.keep_alive_seconds),
         ]);
     }
