@@ -5,9 +5,9 @@
 //! opening of the epoch. Silence is measured in ledger time, which stands still while no quorum answers, because then no
 //! process can be heard.
 //!
-//! A look for silent processes costs as much as those whose time is over, not as much as all: it happens several times a
-//! second, and messages wait for it. A message moves no deadline; the look that finds a deadline over moves it. Only a
-//! change of the jobs makes the leader read all processes again.
+//! A look for silent processes costs as much as those whose time is over, not as much as all: it happens several times
+//! a second, and messages wait for it. A message moves no deadline; the look that finds a deadline over moves it. Only
+//! a change of the jobs makes the leader read all processes again.
 
 use parking_lot::Mutex;
 use rollout_ledger::Ledger;
