@@ -293,10 +293,14 @@ impl v1::shards_server::Shards for ShardsService {
         listed.check_is_there(&self.shared)?;
         let header = Some(self.shared.header());
         let jobs = self.shared.seen(|l| {
+            if let (Listed::One(namespace), false) = (&listed, r.job.is_empty()) {
+                let name = JobName { namespace: namespace.clone(), job: r.job.clone() };
+                return l.training(&name).iter().map(training_out).collect();
+            }
             let all = l.trainings_newest_first();
             let theirs = all.filter(|t| listed.has(&t.name().namespace));
             let asked = theirs.filter(|t| r.job.is_empty() || t.name().job == r.job);
-            asked.map(|t| training_out(&t)).collect()
+            asked.map(|t| training_out(&t)).collect::<Vec<_>>()
         });
         Ok(Response::new(v1::ListJobsResponse { header, jobs }))
     }
