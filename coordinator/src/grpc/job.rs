@@ -4,12 +4,14 @@
 
 use super::barrier;
 use super::namespace::Listed;
-use super::rendezvous::{self, PAGE_MAX, no_job};
-use super::training_convert::{checkpoint_out, job_in, job_out, training_out};
+use super::rendezvous::{self, PAGE_MAX, no_job, page};
+use super::training_convert::{
+    checkpoint_out, job_in, job_out, training_out, training_summary_out,
+};
 use super::{Shared, caller};
 use crate::leader::state::LeaderState;
-use rollout_ledger::JobOverview;
 use rollout_ledger::id::LedgerMs;
+use rollout_ledger::{JobName, JobOverview, Ledger};
 use rollout_proto::v1;
 use rollout_storage::BlobStore;
 use std::sync::Arc;
@@ -39,12 +41,15 @@ impl v1::jobs_server::Jobs for JobsService {
         let leading = self.shared.reading_for(&request).await?;
         listed.check_is_there(&self.shared)?;
         let header = Some(self.shared.header());
-        let jobs = self.shared.seen(|l| {
-            let theirs = l.job_overviews().filter(|job| listed.has(&job.name.namespace));
-            let asked = theirs.filter(|job| r.job.is_empty() || job.name.job == r.job);
-            asked.map(|job| job_overview_out(&job, leading.as_deref())).collect()
+        let (jobs, more) = self.shared.seen(|l| {
+            let (jobs, more) = page_of(l, &listed, r);
+            let out = jobs.iter().map(|job| {
+                let training = job.training.as_ref().map(training_summary_out);
+                job_out_with(job, training, leading.as_deref())
+            });
+            (out.collect::<Vec<_>>(), more)
         });
-        Ok(Response::new(v1::JobListResponse { header, jobs }))
+        Ok(Response::new(v1::JobListResponse { header, jobs, more }))
     }
 
     async fn describe(
@@ -67,12 +72,50 @@ impl v1::jobs_server::Jobs for JobsService {
     }
 }
 
-/// A job in a list. Without a leader, the times that only a leader knows are left out.
-fn job_overview_out(job: &JobOverview<'_>, leading: Option<&LeaderState>) -> v1::WholeJob {
+/// The page of jobs that a request asks for, and whether there are more behind it.
+fn page_of<'a>(
+    ledger: &'a Ledger,
+    listed: &Listed,
+    r: &v1::JobListRequest,
+) -> (Vec<JobOverview<'a>>, bool) {
+    let limit = page(r.limit);
+    let name =
+        |namespace: &str, job: &str| JobName { namespace: namespace.into(), job: job.into() };
+    let overview = |name: &JobName| ledger.job_overview(name);
+    let mut jobs: Vec<JobOverview<'a>> = match listed {
+        Listed::One(namespace) if !r.job.is_empty() => {
+            overview(&name(namespace, &r.job)).into_iter().collect()
+        }
+        Listed::One(namespace) => {
+            let all = ledger.job_names_after(name(namespace, &r.after));
+            let theirs = all.take_while(|name| name.namespace == *namespace);
+            theirs.filter_map(overview).take(limit + 1).collect()
+        }
+        Listed::All(_) => {
+            let all = ledger.job_names_after(name(&r.after_namespace, &r.after));
+            let theirs = all.filter(|name| listed.has(&name.namespace));
+            let asked = theirs.filter(|name| r.job.is_empty() || name.job == r.job);
+            asked.filter_map(overview).take(limit + 1).collect()
+        }
+    };
+    let more = jobs.len() > limit;
+    jobs.truncate(limit);
+    (jobs, more)
+}
+
+/// A job, with `training` as its part of trainers. Without a leader, the times that only a leader knows are left out.
+fn job_out_with(
+    job: &JobOverview<'_>,
+    training: Option<v1::Job>,
+    leading: Option<&LeaderState>,
+) -> v1::WholeJob {
     v1::WholeJob {
         name: Some(job_out(job.name)),
         rendezvous: job.participants.map(|view| rendezvous::info(view, leading)),
-        training: job.training.map(|training| training_out(&training)),
+        training,
+        trainers: job.trainers,
+        trainers_present: job.trainers_present,
+        order: job.order,
     }
 }
 
@@ -93,11 +136,127 @@ fn describe(
     let checkpoints = job.training.into_iter().flat_map(|t| t.checkpoints().collect::<Vec<_>>());
     v1::JobDescribeResponse {
         header: None,
-        job: Some(job_overview_out(job, leading)),
+        job: Some(job_out_with(job, job.training.as_ref().map(training_out), leading)),
         participants: of_participants.participants,
         gone: of_participants.gone,
         barriers,
         more_barriers,
         checkpoints: checkpoints.map(|view| checkpoint_out(&view, store_url, false)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leader::ledger_read::ReadLedger;
+    use crate::leader::state::test_leader::Alone;
+    use rollout_config::coordinator::Workers;
+    use rollout_ledger::{
+        LossPolicy, ONE_RECORD_VERSION, OpKind, TrainerDecl, TrainerOp, limits, op,
+    };
+    use rollout_proto::Identity;
+
+    fn job(name: &str) -> JobName {
+        JobName { namespace: "default".into(), job: name.into() }
+    }
+
+    /// A job that participants use.
+    fn closed(name: &str) -> OpKind {
+        OpKind::CloseRendezvous(op::CloseRendezvous { job: job(name) })
+    }
+
+    /// A job with a trainer.
+    fn joined(name: &str, trainer: &str) -> OpKind {
+        let trainer = TrainerDecl {
+            name: trainer.into(),
+            host: "h".into(),
+            instance: 1,
+            keep_alive_ms: 60 * limits::KEEP_ALIVE_MIN_MS,
+        };
+        OpKind::Trainer(TrainerOp::Join { job: job(name), trainer, on_loss: LossPolicy::Continue })
+    }
+
+    /// The names in the answer, and whether there are more.
+    fn listed(alone: &Alone, listed: &Listed, r: &v1::JobListRequest) -> (Vec<String>, bool) {
+        alone.leading.node.ledger(|l| {
+            let (jobs, more) = page_of(l, listed, r);
+            (jobs.iter().map(|job| job.name.job.clone()).collect(), more)
+        })
+    }
+
+    async fn with_four_jobs(version: u32) -> Alone {
+        let alone = Alone::of_version(version, Workers::default()).await;
+        for kind in [closed("b"), joined("d", "t"), closed("a"), joined("c", "t"), joined("a", "t")]
+        {
+            alone.op(kind).await;
+        }
+        alone
+    }
+
+    #[tokio::test]
+    async fn a_list_has_pages_in_which_each_job_is_once() {
+        for version in [ONE_RECORD_VERSION - 1, ONE_RECORD_VERSION] {
+            let alone = with_four_jobs(version).await;
+            let one = Listed::One("default".into());
+            for of in [one, Listed::All(Identity::insecure())] {
+                let page = |after: &str, limit| {
+                    let (after, after_namespace) = (after.to_owned(), "default".to_owned());
+                    let r =
+                        v1::JobListRequest { after, limit, after_namespace, ..Default::default() };
+                    listed(&alone, &of, &r)
+                };
+                let names = |names: &[&str]| -> Vec<String> {
+                    names.iter().map(|&name| name.to_owned()).collect()
+                };
+                assert_eq!(page("", 0), (names(&["a", "b", "c", "d"]), false), "{version} {of:?}");
+                assert_eq!(page("", 3), (names(&["a", "b", "c"]), true), "{version} {of:?}");
+                assert_eq!(page("c", 3), (names(&["d"]), false), "{version} {of:?}");
+                assert_eq!(page("bb", 2), (names(&["c", "d"]), false), "bb is no job: {of:?}");
+                let job = |name: &str| {
+                    let r = v1::JobListRequest { job: name.into(), ..Default::default() };
+                    listed(&alone, &of, &r)
+                };
+                assert_eq!(job("c"), (names(&["c"]), false), "{version} {of:?}");
+                assert_eq!(job("none"), (names(&[]), false), "{version} {of:?}");
+            }
+            let other = Listed::One("other".into());
+            assert!(listed(&alone, &other, &v1::JobListRequest::default()).0.is_empty());
+            alone.end().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_counts_trainers_and_says_which_job_is_newer() {
+        for version in [ONE_RECORD_VERSION - 1, ONE_RECORD_VERSION] {
+            let alone = with_four_jobs(version).await;
+            alone.op(joined("a", "t2")).await;
+            let jobs = alone.leading.node.ledger(|l| {
+                let one = Listed::One("default".into());
+                let (jobs, _) = page_of(l, &one, &v1::JobListRequest::default());
+                let out = jobs.iter().map(|job| {
+                    job_out_with(job, job.training.as_ref().map(training_summary_out), None)
+                });
+                let mut out: Vec<v1::WholeJob> = out.collect();
+                out.sort_by_key(|job| std::cmp::Reverse(job.order));
+                let newest: Vec<&JobName> = l.job_overviews().map(|job| job.name).collect();
+                let names = out.iter().map(|job| job.name.clone().unwrap_or_default().job);
+                assert_eq!(
+                    names.collect::<Vec<_>>(),
+                    newest.iter().map(|name| name.job.clone()).collect::<Vec<_>>()
+                );
+                out
+            });
+            let of = |name: &str| {
+                jobs.iter().find(|job| job.name.as_ref().is_some_and(|of| of.job == name))
+            };
+            let (a, b) = (of("a").expect("job a"), of("b").expect("job b"));
+            assert_eq!((a.trainers, a.trainers_present, b.trainers), (2, 2, 0));
+            let training = a.training.as_ref().expect("a training");
+            let lineage = training.lineage.as_ref().expect("a lineage");
+            assert!(training.trainers.is_empty() && lineage.trainers.is_empty(), "{training:?}");
+            assert_eq!(lineage.number, 1);
+            assert!(a.rendezvous.is_some() && b.training.is_none());
+            alone.end().await;
+        }
     }
 }

@@ -104,6 +104,7 @@ pub(super) fn dataset_epoch_out(dataset: &str, epoch: u64, counts: DatasetEpochC
     v1::Pass { dataset: dataset.into(), epoch, shards, free, claimed, finished, sealed }
 }
 
+/// A training with its trainers.
 pub(super) fn training_out(training: &TrainingView<'_>) -> v1::Job {
     let trainers = training.trainers().map(|trainer| v1::TrainerInfo {
         name: trainer.name.into(),
@@ -111,6 +112,15 @@ pub(super) fn training_out(training: &TrainingView<'_>) -> v1::Job {
         present: trainer.present,
         shards: trainer.shards,
     });
+    v1::Job {
+        trainers: trainers.collect(),
+        lineage: Some(lineage_out(&training.generation())),
+        ..training_summary_out(training)
+    }
+}
+
+/// A training without its trainers, of which there may be many.
+pub(super) fn training_summary_out(training: &TrainingView<'_>) -> v1::Job {
     let passes = training
         .dataset_epochs()
         .map(|pass| dataset_epoch_out(pass.dataset, pass.epoch, pass.counts));
@@ -119,8 +129,8 @@ pub(super) fn training_out(training: &TrainingView<'_>) -> v1::Job {
     v1::Job {
         namespace,
         job,
-        lineage: Some(lineage_out(&training.generation())),
-        trainers: trainers.collect(),
+        lineage: Some(lineage_out(&TrainingGenerationView { world: &[], ..training.generation() })),
+        trainers: Vec::new(),
         passes: passes.collect(),
         checkpoints: complete.count() as u32,
         keep_last: training.keep_last(),

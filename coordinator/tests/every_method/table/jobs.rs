@@ -174,7 +174,7 @@ pub(super) fn whole() -> Vec<Case> {
         case(
             "Jobs/List",
             Does::Read,
-            &v1::JobListRequest { namespace: default(), job: String::new() },
+            &v1::JobListRequest { namespace: default(), ..Default::default() },
         ),
         case("Jobs/Describe", Does::Read, &v1::JobDescribeRequest { job: job("train") }),
     ]

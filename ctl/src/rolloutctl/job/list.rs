@@ -1,15 +1,21 @@
 //! `rolloutctl job list [JOB]`: each training job once, with its participants, its trainers, and the epochs in progress.
 
-use rollout_proto::{services, v1};
-use serde::Serialize;
+use std::cmp::Reverse;
 
-use super::summary::Job;
+use rollout_proto::{Channel, services, v1};
+use serde::Serialize;
+use tonic::{Request, Response, Status};
+
 use crate::output::{self, Align, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::all_namespaces::Everywhere;
-use crate::rolloutctl::shard::summary::{Job as Training, Pass};
+use crate::rolloutctl::rendezvous::summary::Rendezvous;
+use crate::rolloutctl::shard::summary::{Job as Training, Lineage, Pass};
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
+
+/// The call, in errors.
+const WHAT: &str = "list jobs";
 
 /// Which jobs.
 #[derive(Debug, clap::Args)]
@@ -20,6 +26,47 @@ pub(crate) struct ListArgs {
     everywhere: Everywhere,
     #[command(flatten)]
     choose: ChooseArgs,
+}
+
+/// A job with at least one of its parts.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Job {
+    namespace: String,
+    job: String,
+    /// None if no participant has used it.
+    rendezvous: Option<Rendezvous>,
+    /// None if no trainer has joined it.
+    training: Option<TrainingSummary>,
+    /// A newer job has a higher one.
+    #[serde(skip)]
+    order: u64,
+}
+
+/// A training without its trainers, which the answer only counts.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TrainingSummary {
+    lineage: Lineage,
+    trainers: u32,
+    trainers_present: u32,
+    passes: Vec<Pass>,
+    checkpoints: u32,
+    keep_last: u32,
+}
+
+impl From<v1::WholeJob> for Job {
+    fn from(wire: v1::WholeJob) -> Self {
+        let (trainers, trainers_present) = (wire.trainers, wire.trainers_present);
+        let training = wire.training.map(|training| {
+            let training = Training::from(training);
+            let Training { lineage, passes, checkpoints, keep_last, .. } = training;
+            TrainingSummary { lineage, trainers, trainers_present, passes, checkpoints, keep_last }
+        });
+        let v1::JobName { namespace, job } = wire.name.unwrap_or_default();
+        let rendezvous = wire.rendezvous.map(Rendezvous::from);
+        Self { namespace, job, rendezvous, training, order: wire.order }
+    }
 }
 
 #[derive(Serialize)]
@@ -43,9 +90,8 @@ fn parts(job: &Job) -> impl Iterator<Item = String> + use<> {
     let rendezvous: [String; 2] = rendezvous
         .map_or_else(nothing, |one| [one.round.to_string(), one.participants.to_string()]);
     let training: [String; 3] = job.training.as_ref().map_or_else(nothing, |training| {
-        let Training { lineage, trainers, .. } = training;
-        let present = trainers.iter().filter(|trainer| trainer.present).count();
-        let trainers = format!("{present}/{}", trainers.len());
+        let TrainingSummary { lineage, trainers, trainers_present, .. } = training;
+        let trainers = format!("{trainers_present}/{trainers}");
         [lineage.number.to_string(), count(lineage.step), trainers]
     });
     rendezvous.into_iter().chain(training)
@@ -102,6 +148,29 @@ impl Report for JobList {
     }
 }
 
+/// Asks for a page of jobs.
+async fn list(
+    channel: Channel,
+    request: Request<v1::JobListRequest>,
+) -> Result<Response<v1::JobListResponse>, Status> {
+    services::jobs(channel).list(request).await
+}
+
+/// The request for the page after these jobs; `None` if there are no more.
+fn next_page(
+    request: &v1::JobListRequest,
+    answer: &v1::JobListResponse,
+) -> Option<v1::JobListRequest> {
+    let last = answer.jobs.last().filter(|_| answer.more)?;
+    let v1::JobName { namespace, job } = last.name.clone()?;
+    Some(v1::JobListRequest { after: job, after_namespace: namespace, ..request.clone() })
+}
+
+/// Sorts jobs, which come by name.
+fn newest_first(jobs: &mut [Job]) {
+    jobs.sort_by_key(|job| Reverse(job.order));
+}
+
 impl Verb for ListArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
@@ -111,11 +180,19 @@ impl Verb for ListArgs {
         let client = settings.client(None)?;
         let job = self.job.unwrap_or_default();
         let namespace = self.everywhere.namespace(settings.namespace);
-        let request = v1::JobListRequest { namespace, job };
-        let call = async |channel, request| services::jobs(channel).list(request).await;
-        let asked = unconfirmed::ask(&client, "list jobs", &request, call).await?;
-        let SourcedAnswer { answer, unconfirmed } = asked;
-        let mut jobs: Vec<Job> = answer.jobs.into_iter().map(Job::from).collect();
+        let mut request = v1::JobListRequest { namespace, job, ..Default::default() };
+        let asked = unconfirmed::ask(&client, WHAT, &request, list).await?;
+        let SourcedAnswer { mut answer, unconfirmed } = asked;
+        let mut jobs: Vec<Job> = Vec::new();
+        loop {
+            let next = next_page(&request, &answer);
+            jobs.extend(answer.jobs.into_iter().map(Job::from));
+            let Some(next) = next else { break };
+            request = next;
+            let from = unconfirmed.as_ref();
+            answer = unconfirmed::ask_on(&client, WHAT, &request, from, list).await?;
+        }
+        newest_first(&mut jobs);
         self.choose.apply(&mut jobs)?;
         let everywhere = self.everywhere.is_asked_for();
         let list = JobList { jobs, unconfirmed, everywhere };
@@ -126,8 +203,63 @@ impl Verb for ListArgs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::{sample, sample_of_participants};
     use super::*;
+    use crate::rolloutctl::rendezvous::summary::sample as rendezvous;
+    use crate::rolloutctl::shard::summary::pass;
+
+    /// A job with both parts.
+    fn sample() -> Job {
+        let step = 12_000;
+        let training = TrainingSummary {
+            lineage: Lineage { number: 2, round: 3, checkpoint: 4, step, torn: String::new() },
+            trainers: 2,
+            trainers_present: 1,
+            passes: vec![pass()],
+            checkpoints: 5,
+            keep_last: 3,
+        };
+        let (namespace, job) = ("default".into(), "llama-sft".into());
+        let (rendezvous, training) = (Some(rendezvous().into()), Some(training));
+        Job { namespace, job, rendezvous, training, order: 7 }
+    }
+
+    /// A job without trainers.
+    fn sample_of_participants() -> Job {
+        Job { job: "eval".into(), training: None, order: 3, ..sample() }
+    }
+
+    #[test]
+    fn pages_follow_each_other_by_name_and_the_newest_job_is_shown_first() {
+        let job = |name: &str, order| {
+            let name = v1::JobName { namespace: "default".into(), job: name.into() };
+            v1::WholeJob { name: Some(name), order, ..Default::default() }
+        };
+        let asked = v1::JobListRequest { namespace: "default".into(), ..Default::default() };
+        let jobs = vec![job("a", 4), job("b", 9)];
+        let mut answer = v1::JobListResponse { jobs, more: true, ..Default::default() };
+        let next = next_page(&asked, &answer).expect("there are more");
+        assert_eq!((&*next.after, &*next.after_namespace), ("b", "default"));
+        assert_eq!(next.namespace, "default");
+        answer.more = false;
+        assert_eq!(next_page(&next, &answer), None);
+        let mut jobs: Vec<Job> = answer.jobs.into_iter().map(Job::from).collect();
+        jobs.push(job("c", 5).into());
+        newest_first(&mut jobs);
+        let names: Vec<&str> = jobs.iter().map(|job| job.job.as_str()).collect();
+        assert_eq!(names, ["b", "c", "a"]);
+    }
+
+    #[test]
+    fn a_list_has_the_counts_of_the_answer() {
+        let wire = v1::WholeJob {
+            training: Some(v1::Job::default()),
+            trainers: 3,
+            trainers_present: 2,
+            ..Default::default()
+        };
+        let training = Job::from(wire).training.expect("a training");
+        assert_eq!((training.trainers_present, training.trainers), (2, 3));
+    }
 
     #[test]
     fn a_list_has_each_job_once_with_both_of_its_parts() {
