@@ -5,7 +5,6 @@
 //! caller may access.
 
 mod answer_queue;
-pub(crate) mod around;
 mod barrier;
 pub(crate) mod body_budget;
 pub(crate) mod caller;
@@ -31,6 +30,7 @@ mod job;
 mod maintenance;
 mod members;
 pub(crate) mod message_weight;
+pub(crate) mod middleware;
 mod namespace;
 pub(crate) mod position_layer;
 mod rendezvous;

@@ -18,7 +18,7 @@ pub(crate) mod keep_alives;
 pub(crate) mod leader_clock;
 pub(crate) mod ledger_read;
 pub(crate) mod liveness;
-pub(crate) mod parked;
+pub(crate) mod parked_pulls;
 pub(crate) mod proposer;
 pub(crate) mod reject;
 pub(crate) mod retries;

@@ -12,8 +12,8 @@ mod failure;
 mod leader_calls;
 mod members;
 mod members_file;
-mod pace;
 mod probe;
+mod retry_backoff;
 mod search;
 pub mod services;
 mod session;
@@ -132,7 +132,7 @@ impl Client {
             heard: Mutex::default(),
             told: Mutex::new(None),
             lost: Mutex::new(None),
-            longest_wait_ms: AtomicU64::new(pace::WAIT_MAX.as_millis() as u64),
+            longest_wait_ms: AtomicU64::new(retry_backoff::WAIT_MAX.as_millis() as u64),
             keeping: Mutex::new(()),
         };
         Ok(Client { inner: Arc::new(inner) })

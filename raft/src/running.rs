@@ -18,7 +18,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::config::RaftConfig;
-use crate::contacts::Contacts;
 use crate::errors::OpenError;
 use crate::identity::Identity;
 use crate::leadership::{self, Leadership};
@@ -28,6 +27,7 @@ use crate::machine::Machine;
 use crate::member::MemberRecord;
 use crate::peer::{Dialer, PeerContext, PeerLinks, Presence};
 use crate::progress::Progress;
+use crate::reachability::Contacts;
 use crate::reads::ReadQueue;
 use crate::rtt::{self, Samples};
 use crate::state_machine::StateMachine;

@@ -4,7 +4,7 @@
 //!
 //! Deliberately absent: how it is kept (`leader::caller`).
 
-use crate::grpc::around::{Around, AroundFuture, HttpService};
+use crate::grpc::middleware::{Around, AroundFuture, HttpService};
 use crate::leader::caller::serving;
 use futures::FutureExt;
 use rollout_proto::{Identity, PeerInfo};
@@ -28,7 +28,7 @@ impl Around for Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grpc::around::AroundLayer;
+    use crate::grpc::middleware::AroundLayer;
     use crate::leader::caller::current;
     use rollout_proto::Role;
     use std::convert::Infallible;

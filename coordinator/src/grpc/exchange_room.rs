@@ -5,7 +5,8 @@
 //! registers: its reports on a stream that has died, and their repeats on the next one. An exchange over the bound is
 //! an error, which ends the stream. An exchange that finds no room waits, and meanwhile its stream is not read, so
 //! heartbeats wait too. As a worker has one stream (`answer_queue`), one of its exchanges waits at a time.
-//! Absent: the memory that a message takes while it arrives (`body_budget`), and pulls that wait for work (`parked`).
+//! Absent: the memory that a message takes while it arrives (`body_budget`), and pulls that wait for work
+//! (`parked_pulls`).
 
 use crate::grpc::convert::{self, Checked};
 use parking_lot::Mutex;

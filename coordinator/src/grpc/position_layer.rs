@@ -4,7 +4,7 @@
 //!
 //! Deliberately absent: what is noted when (`observe::log_position`).
 
-use crate::grpc::around::{Around, AroundFuture, HttpService};
+use crate::grpc::middleware::{Around, AroundFuture, HttpService};
 use crate::observe::log_position;
 use futures::FutureExt;
 
@@ -40,7 +40,7 @@ impl Around for PositionLayer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grpc::around::AroundLayer;
+    use crate::grpc::middleware::AroundLayer;
     use crate::leader::proposer::LogPosition;
     use crate::observe::log_position::{applied, as_of, index_of_operation, of_several_looks};
     use rollout_ledger::{EntryId, Ledger};

@@ -6,7 +6,7 @@
 //! Deliberately absent: any decision. A malformed header counts as no header. The span of a stream ends when the stream
 //! is open, because the stream may last for days.
 
-use crate::grpc::around::{Around, AroundFuture, HttpService};
+use crate::grpc::middleware::{Around, AroundFuture, HttpService};
 use crate::observe::audit::method_of;
 use futures::FutureExt;
 use rollout_proto::trace::{self, Span};

@@ -6,7 +6,7 @@
 
 use crate::leader::convert::{self, Checked};
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::parked::Pull;
+use crate::leader::parked_pulls::Pull;
 use crate::leader::proposer::{Applied, LogPosition};
 use crate::leader::reject;
 use crate::leader::state::{LeaderState, Outbox};

@@ -23,7 +23,7 @@ use crate::leader::keep_alives::KeepAlives;
 use crate::leader::leader_clock::LeaderClock;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::liveness::Liveness;
-use crate::leader::parked::Parked;
+use crate::leader::parked_pulls::Parked;
 use crate::leader::proposer::{Proposer, propose};
 use crate::leader::stealing::Stealing;
 use crate::leader::webhooks::{self, Webhooks};

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tonic::Status;
 use tracing::Instrument;
 
-use super::pace::Pace;
+use super::retry_backoff::Pace;
 use super::{CallOptions, Client, ClientError, HasHeader, MemberRef};
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, Outcome, RpcError};

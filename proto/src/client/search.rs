@@ -17,8 +17,8 @@ use rand::seq::IndexedRandom;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::leader_calls::Call;
-use super::pace::{Pace, WAIT_MAX};
 use super::probe::ProbeAnswer;
+use super::retry_backoff::{Pace, WAIT_MAX};
 use super::{Client, ClientError, MemberRef};
 use crate::endpoint::Endpoint;
 

@@ -8,10 +8,10 @@ use std::time::Instant;
 use openraft::async_runtime::WatchReceiver;
 
 use super::Node;
-use crate::contacts::{self, Contact, MemberContact};
 use crate::errors::ClusterError;
 use crate::member::MemberRecord;
 use crate::quorum::since_quorum;
+use crate::reachability::{self, Contact, MemberContact};
 use crate::transfer::{self, Handover, LeaderLeft};
 use crate::{cluster, membership, successor};
 
@@ -141,7 +141,7 @@ impl Node {
     /// [`leave_to_stop`](Self::leave_to_stop), so that the next leader hears of it.
     pub async fn announce_stop(&self) {
         let Some(running) = self.running() else { return };
-        contacts::announce_stop(&running).await;
+        reachability::announce_stop(&running).await;
     }
 
     /// The contacts with the processes of all members, this one's first. Empty while it belongs to no cluster.

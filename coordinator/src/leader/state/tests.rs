@@ -1,5 +1,5 @@
 use super::*;
-use crate::leader::parked::Pull;
+use crate::leader::parked_pulls::Pull;
 use crate::leader::state::test_leader::{Alone, PATIENCE};
 use rollout_ledger::id::{Attempt, SegmentNo};
 use rollout_ledger::{BlobRef, EngineSpec, Rows, RunSpec, SegmentDecl, limits, op};

@@ -5,7 +5,7 @@
 
 use super::tests::{answer, log, request};
 use super::*;
-use crate::grpc::around::AroundLayer;
+use crate::grpc::middleware::AroundLayer;
 use crate::grpc::position_layer::PositionLayer;
 use crate::leader::proposer::LogPosition;
 use rollout_ledger::id::SessionId;

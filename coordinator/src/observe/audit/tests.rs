@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::Audit;
-use crate::grpc::around::AroundLayer;
+use crate::grpc::middleware::AroundLayer;
 use crate::grpc::position_layer::PositionLayer;
 use crate::leader::fair_room::FairRoom;
 use crate::leader::proposer::LogPosition;
