@@ -10,7 +10,7 @@ use crate::gc::run_stores::RunStores;
 use crate::grpc::body_budget::BodyBudgetLayer;
 use crate::grpc::caller::Caller;
 use crate::grpc::epoch_gate::EpochGate;
-use crate::grpc::middleware::AroundLayer;
+use crate::grpc::middleware::MiddlewareLayer;
 use crate::grpc::position_layer::PositionLayer;
 use crate::grpc::revoked_certificates;
 use crate::grpc::store_probe::StoreProbe;
@@ -190,9 +190,9 @@ impl EnrollmentPort {
             .timeout(ENROLLMENT_TIMEOUT)
             .max_connection_age(ENROLLMENT_TIMEOUT)
             .max_connection_age_grace(ENROLLMENT_TIMEOUT)
-            .layer(AroundLayer(Trace))
+            .layer(MiddlewareLayer(Trace))
             // The position goes to the audit log, not to a caller without a certificate.
-            .layer(AroundLayer(PositionLayer::InAuditOnly))
+            .layer(MiddlewareLayer(PositionLayer::InAuditOnly))
             .layer(AuditLayer(audit))
             .layer(AuthzLayer::new())
             .add_service(enrolment)
@@ -323,12 +323,12 @@ async fn serve_clients(
     let certificates = CertificatesService(shared.clone());
     let certificates = v1::certificates_server::CertificatesServer::new(certificates);
     server()
-        .layer(AroundLayer(Trace))
-        .layer(AroundLayer(PositionLayer::InAnswers))
+        .layer(MiddlewareLayer(Trace))
+        .layer(MiddlewareLayer(PositionLayer::InAnswers))
         .layer(AuditLayer(audit))
         .layer(AuthzLayer::refusing(shared.revocations.clone()))
         .layer(EpochGate(shared))
-        .layer(AroundLayer(Caller))
+        .layer(MiddlewareLayer(Caller))
         .layer(memory)
         .add_service(bounded!(runs, MESSAGE_BYTES_MAX))
         .add_service(bounded!(worker, MESSAGE_BYTES_MAX))

@@ -4,7 +4,7 @@
 //!
 //! Deliberately absent: how it is kept (`leader::caller`).
 
-use crate::grpc::middleware::{Around, AroundFuture, HttpService};
+use crate::grpc::middleware::{HttpService, Middleware, MiddlewareFuture};
 use crate::leader::caller::serving;
 use futures::FutureExt;
 use rollout_proto::{Identity, PeerInfo};
@@ -13,12 +13,12 @@ use rollout_proto::{Identity, PeerInfo};
 #[derive(Clone, Copy)]
 pub(crate) struct Caller;
 
-impl Around for Caller {
-    fn around<S: HttpService<B>, B>(
+impl Middleware for Caller {
+    fn handle<S: HttpService<B>, B>(
         &self,
         inner: &mut S,
         request: http::Request<B>,
-    ) -> AroundFuture<S, B> {
+    ) -> MiddlewareFuture<S, B> {
         let caller = request.extensions().get::<PeerInfo>().map(|peer| peer.identity.clone());
         let caller = caller.unwrap_or_else(Identity::insecure);
         serving(caller, inner.call(request)).boxed()
@@ -28,7 +28,7 @@ impl Around for Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grpc::middleware::AroundLayer;
+    use crate::grpc::middleware::MiddlewareLayer;
     use crate::leader::caller::current;
     use rollout_proto::Role;
     use std::convert::Infallible;
@@ -45,7 +45,7 @@ mod tests {
         let identity = Identity::new(Role::Client, "bob", Vec::new()).expect("an identity");
         let addr = "127.0.0.1:9".parse().expect("an address");
         request.extensions_mut().insert(PeerInfo::uncertified(identity, addr));
-        let mut service = AroundLayer(Caller).layer(inner);
+        let mut service = MiddlewareLayer(Caller).layer(inner);
         assert_eq!(service.call(request).await.expect("an answer").into_body(), "bob");
         assert!(current().is_none());
     }

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* the inner service is ready when it is called, as tower requires.
 //!
-//! Deliberately absent: the code that runs around requests; see the implementations of [`Around`].
+//! Deliberately absent: the code that runs around requests; see the implementations of [`Middleware`].
 
 use futures::future::BoxFuture;
 use std::task::{Context, Poll};
@@ -31,49 +31,49 @@ where
 }
 
 /// The answer of a service.
-pub(crate) type AroundFuture<S, B> = BoxFuture<
+pub(crate) type MiddlewareFuture<S, B> = BoxFuture<
     'static,
     Result<http::Response<<S as HttpService<B>>::Body>, <S as Service<http::Request<B>>>::Error>,
 >;
 
 /// Code that runs around each request.
-pub(crate) trait Around: Clone {
+pub(crate) trait Middleware: Clone {
     /// Calls the inner service once, and returns the answer.
-    fn around<S: HttpService<B>, B>(
+    fn handle<S: HttpService<B>, B>(
         &self,
         inner: &mut S,
         request: http::Request<B>,
-    ) -> AroundFuture<S, B>;
+    ) -> MiddlewareFuture<S, B>;
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct AroundLayer<A>(pub(crate) A);
+pub(crate) struct MiddlewareLayer<A>(pub(crate) A);
 
-impl<A: Around, S> Layer<S> for AroundLayer<A> {
-    type Service = Surrounded<A, S>;
+impl<A: Middleware, S> Layer<S> for MiddlewareLayer<A> {
+    type Service = MiddlewareService<A, S>;
 
-    fn layer(&self, inner: S) -> Surrounded<A, S> {
-        Surrounded { around: self.0.clone(), inner }
+    fn layer(&self, inner: S) -> MiddlewareService<A, S> {
+        MiddlewareService { middleware: self.0.clone(), inner }
     }
 }
 
 /// A service inside the layer.
 #[derive(Clone)]
-pub(crate) struct Surrounded<A, S> {
-    around: A,
+pub(crate) struct MiddlewareService<A, S> {
+    middleware: A,
     inner: S,
 }
 
-impl<A: Around, S: HttpService<B>, B> Service<http::Request<B>> for Surrounded<A, S> {
+impl<A: Middleware, S: HttpService<B>, B> Service<http::Request<B>> for MiddlewareService<A, S> {
     type Response = http::Response<S::Body>;
     type Error = S::Error;
-    type Future = AroundFuture<S, B>;
+    type Future = MiddlewareFuture<S, B>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        self.around.around(&mut self.inner, request)
+        self.middleware.handle(&mut self.inner, request)
     }
 }

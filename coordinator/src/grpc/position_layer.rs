@@ -4,7 +4,7 @@
 //!
 //! Deliberately absent: what is noted when (`observe::log_position`).
 
-use crate::grpc::middleware::{Around, AroundFuture, HttpService};
+use crate::grpc::middleware::{HttpService, Middleware, MiddlewareFuture};
 use crate::observe::log_position;
 use futures::FutureExt;
 
@@ -17,12 +17,12 @@ pub(crate) enum PositionLayer {
     InAuditOnly,
 }
 
-impl Around for PositionLayer {
-    fn around<S: HttpService<B>, B>(
+impl Middleware for PositionLayer {
+    fn handle<S: HttpService<B>, B>(
         &self,
         inner: &mut S,
         request: http::Request<B>,
-    ) -> AroundFuture<S, B> {
+    ) -> MiddlewareFuture<S, B> {
         let (answer, layer) = (inner.call(request), *self);
         let answered = async move {
             let mut response = answer.await?;
@@ -40,7 +40,7 @@ impl Around for PositionLayer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grpc::middleware::AroundLayer;
+    use crate::grpc::middleware::MiddlewareLayer;
     use crate::leader::proposer::LogPosition;
     use crate::observe::log_position::{applied, as_of, index_of_operation, of_several_looks};
     use rollout_ledger::{EntryId, Ledger};
@@ -63,7 +63,7 @@ mod tests {
             tokio::task::yield_now().await;
             Ok::<_, Infallible>(handle())
         });
-        let answer = AroundLayer(layer).layer(inner).call(http::Request::new(())).await;
+        let answer = MiddlewareLayer(layer).layer(inner).call(http::Request::new(())).await;
         let headers = answer.expect("an answer").headers().clone();
         AnswerPosition::of(&MetadataMap::from_headers(headers))
     }

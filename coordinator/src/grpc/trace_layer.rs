@@ -6,7 +6,7 @@
 //! Deliberately absent: any decision. A malformed header counts as no header. The span of a stream ends when the stream
 //! is open, because the stream may last for days.
 
-use crate::grpc::middleware::{Around, AroundFuture, HttpService};
+use crate::grpc::middleware::{HttpService, Middleware, MiddlewareFuture};
 use crate::observe::audit::method_of;
 use futures::FutureExt;
 use rollout_proto::trace::{self, Span};
@@ -22,12 +22,12 @@ const NAME_BYTES_MAX: usize = 128;
 #[derive(Clone, Copy)]
 pub(crate) struct Trace;
 
-impl Around for Trace {
-    fn around<S: HttpService<B>, B>(
+impl Middleware for Trace {
+    fn handle<S: HttpService<B>, B>(
         &self,
         inner: &mut S,
         request: http::Request<B>,
-    ) -> AroundFuture<S, B> {
+    ) -> MiddlewareFuture<S, B> {
         let open = begun(&request);
         let traced = open.context();
         let method = method_of(request.uri().path());

@@ -5,7 +5,7 @@
 
 use super::tests::{answer, log, request};
 use super::*;
-use crate::grpc::middleware::AroundLayer;
+use crate::grpc::middleware::MiddlewareLayer;
 use crate::grpc::position_layer::PositionLayer;
 use crate::leader::proposer::LogPosition;
 use rollout_ledger::id::SessionId;
@@ -22,7 +22,7 @@ async fn audited(log: &Arc<AuditLog>, request: http::Request<()>, ends: fn() -> 
         Ok::<_, Infallible>(answer(ends()))
     });
     let mut service =
-        AroundLayer(PositionLayer::InAnswers).layer(AuditLayer(log.clone()).layer(inner));
+        MiddlewareLayer(PositionLayer::InAnswers).layer(AuditLayer(log.clone()).layer(inner));
     service.call(request).await.expect("an answer");
 }
 

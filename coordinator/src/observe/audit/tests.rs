@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::Audit;
-use crate::grpc::middleware::AroundLayer;
+use crate::grpc::middleware::MiddlewareLayer;
 use crate::grpc::position_layer::PositionLayer;
 use crate::leader::fair_room::FairRoom;
 use crate::leader::proposer::LogPosition;
@@ -46,7 +46,7 @@ async fn audit_lines(method: &str, error: Option<RpcError>) -> Vec<Value> {
         }
     });
     let mut service =
-        AroundLayer(PositionLayer::InAnswers).layer(AuditLayer(log(dir.path())).layer(inner));
+        MiddlewareLayer(PositionLayer::InAnswers).layer(AuditLayer(log(dir.path())).layer(inner));
     service.call(request(method)).await.expect("an answer");
     lines(dir.path())
 }
@@ -67,7 +67,7 @@ async fn names_and_messages_of_megabytes_are_truncated() {
         async move { Ok::<_, Infallible>(answer(Some(error))) }
     });
     let mut service =
-        AroundLayer(PositionLayer::InAnswers).layer(AuditLayer(log(dir.path())).layer(inner));
+        MiddlewareLayer(PositionLayer::InAnswers).layer(AuditLayer(log(dir.path())).layer(inner));
     service.call(request("Runs/CreateRun")).await.expect("an answer");
     let written = std::fs::metadata(dir.path().join("audit.log")).expect("the file").len();
     assert!(written < 8 << 10, "{written} bytes");
