@@ -260,7 +260,7 @@ impl Serving {
         self.leading.revoke_lost(session, &unfinished, ended);
         self.leading.liveness.heartbeat(session, self.leading.now(), (started, worker.index));
         let idle = self.leading.record_loads(session, &heartbeat.slots);
-        if idle && !self.leading.parked.is_empty() {
+        if idle && !self.leading.parked_pulls.is_empty() {
             self.leading.wake();
         }
         let heartbeat_ms = self.leading.heartbeat_ms(worker.workers);

@@ -46,7 +46,7 @@ pub(crate) async fn exchange(
     };
     let slot = SlotRef { session, slot: SlotNo(number) };
     // Any newer message ends a waiting pull. A draining slot uses an empty message for that.
-    if let Some(parked) = leading.parked.take(slot).filter(|p| p.seq != message.seq) {
+    if let Some(parked) = leading.parked_pulls.take(slot).filter(|p| p.seq != message.seq) {
         let empty = answer(&leading, slot, parked.seq, Done::empty());
         deliver(&leading, &parked.out, Ok(empty)).await;
     }
@@ -84,7 +84,7 @@ pub(crate) async fn claim_speculatively_for(leading: Arc<LeaderState>, pull: Pul
 async fn try_parked(leading: Arc<LeaderState>, pull: Pull, op: OpKind) {
     let Pull { slot, instance, seq, rows_max, out } = pull;
     let answer = leading.proposer.op_at(op).await;
-    leading.parked.settled(slot, seq);
+    leading.parked_pulls.settled(slot, seq);
     // The claim may have left rows that counted as reserved for it until now.
     leading.wake();
     match answer {
@@ -115,7 +115,7 @@ fn park(leading: &LeaderState, pull: Pull) {
     // Work may have arrived before the pull was parked, or its answer may already exist: stolen rows that were granted
     // to this pull while its worker had another stream.
     let ready = leading.node.ledger(|l| {
-        leading.parked.park(pull, l);
+        leading.parked_pulls.park(pull, l);
         l.has_work_for(slot) || l.has_answered(slot, seq)
     });
     leading.stealing.look_again();
@@ -212,7 +212,7 @@ async fn apply(
     };
     // The stream may have broken meanwhile. Then the worker has repeated the pull on a new one, and this answers it.
     for slot in idle_slot.iter().map(|pull| pull.slot).chain(pulls.then_some(slot)) {
-        leading.parked.may_be_answered(slot);
+        leading.parked_pulls.may_be_answered(slot);
     }
     let mut done = Done { at: Some(at), ..Done::refused(foreign) };
     let (mut stolen, mut superseded) = (Vec::new(), Vec::new());
@@ -288,7 +288,9 @@ pub(crate) async fn take_unasked(
 ) {
     let rows = held.iter().map(|h| h.rows.len()).sum();
     let idle_slot = leading.stealing.answered(victim, id, rows);
-    let Some(pull) = idle_slot.and_then(|idle_slot| leading.parked.take(idle_slot)) else { return };
+    let Some(pull) = idle_slot.and_then(|idle_slot| leading.parked_pulls.take(idle_slot)) else {
+        return;
+    };
     let (idle_slot, instance, seq) = (pull.slot, pull.instance, pull.seq);
     let steal = OpKind::Steal(op::Steal { victim, held, idle_slot, instance, seq });
     match leading.proposer.op_at(steal).await {
@@ -318,7 +320,7 @@ fn given_up(
     if rows == 0 {
         return Ok(None);
     }
-    let pull = idle_slot.and_then(|idle_slot| leading.parked.take(idle_slot));
+    let pull = idle_slot.and_then(|idle_slot| leading.parked_pulls.take(idle_slot));
     sets.push(held.clone());
     ops.push(match &pull {
         Some(pull) => {

@@ -33,7 +33,7 @@ fn key(slot: SlotRef) -> SlotKey {
 }
 
 /// A pull that waits, and its place in its cohort's queue.
-struct Waiting {
+struct QueuedPull {
     pull: Pull,
     cohort: Option<CohortNo>,
     ticket: u64,
@@ -52,11 +52,11 @@ fn remove_from(queues: &mut Queues, cohort: CohortNo, ticket: u64) {
 
 #[derive(Default)]
 struct State {
-    pulls: HashMap<SlotKey, Waiting>,
+    pulls: HashMap<SlotKey, QueuedPull>,
     /// The waiting pulls of each cohort, longest wait first, without the stuck ones.
     queues: Queues,
-    /// Pulls that got nothing although their cohort had pending rows. The next [`Parked::sweep`] puts them back. Until
-    /// then they may steal like all others.
+    /// Pulls that got nothing although their cohort had pending rows. The next [`ParkedPulls::sweep`] puts them back.
+    /// Until then they may steal like all others.
     stuck: Queues,
     /// Slots whose pulls may have been answered while they waited.
     answered: Vec<SlotRef>,
@@ -73,11 +73,11 @@ impl State {
         if let Some(cohort) = cohort {
             self.queues.entry(cohort).or_default().insert(ticket, pull.slot);
         }
-        self.pulls.insert(key(pull.slot), Waiting { pull, cohort, ticket });
+        self.pulls.insert(key(pull.slot), QueuedPull { pull, cohort, ticket });
     }
 
     fn remove(&mut self, slot: SlotRef) -> Option<Pull> {
-        let Waiting { pull, cohort, ticket } = self.pulls.remove(&key(slot))?;
+        let QueuedPull { pull, cohort, ticket } = self.pulls.remove(&key(slot))?;
         self.unqueue(cohort, ticket);
         Some(pull)
     }
@@ -104,14 +104,14 @@ impl State {
 
 /// The pulls that wait.
 #[derive(Default)]
-pub(crate) struct Parked {
+pub(crate) struct ParkedPulls {
     state: Mutex<State>,
     /// Pulls that were taken out to claim rows and whose claims are not known to be applied, with how many rows they
     /// claim.
     claiming: Mutex<HashMap<(SlotKey, u64), (SlotRef, u32)>>,
 }
 
-impl Parked {
+impl ParkedPulls {
     /// Parks a pull, unless its stream is closed or a newer pull of its slot waits.
     pub(crate) fn park(&self, pull: Pull, ledger: &Ledger) {
         if pull.out.is_closed() {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_pull_of_a_closed_stream_is_not_parked() {
-        let (parked, ledger) = (Parked::default(), Ledger::new([1; 16]));
+        let (parked, ledger) = (ParkedPulls::default(), Ledger::new([1; 16]));
         let ((old, gone), (new, _listens)) = (mpsc::channel(1), mpsc::channel(1));
         parked.park(pull(3, &old), &ledger);
         drop(gone);
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn an_older_pull_does_not_replace_a_newer_one() {
-        let (parked, ledger) = (Parked::default(), Ledger::new([1; 16]));
+        let (parked, ledger) = (ParkedPulls::default(), Ledger::new([1; 16]));
         let (out, _listens) = mpsc::channel(1);
         parked.park(pull(4, &out), &ledger);
         parked.park(pull(3, &out), &ledger);
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn a_pending_row_takes_out_one_pull_and_no_other_while_the_claim_is_in_progress() {
         let (mut ledger, run, slots) = fleet();
-        let parked = Parked::default();
+        let parked = ParkedPulls::default();
         let (out, _listens) = mpsc::channel(1);
         for &slot in &slots {
             parked
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn a_pull_that_no_pending_row_fits_may_still_steal() {
         let (mut ledger, run, slots) = fleet();
-        let parked = Parked::default();
+        let parked = ParkedPulls::default();
         let (out, _listens) = mpsc::channel(1);
         // The slot is cordoned: there are pending rows for its cohort, but not for it.
         let first = slots[0];
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn a_claim_without_rows_leaves_the_row_to_another_pull() {
         let (mut ledger, run, slots) = fleet();
-        let parked = Parked::default();
+        let parked = ParkedPulls::default();
         let (out, _listens) = mpsc::channel(1);
         for &slot in &slots[..2] {
             parked

@@ -23,7 +23,7 @@ use crate::leader::keep_alives::KeepAlives;
 use crate::leader::leader_clock::LeaderClock;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::liveness::Liveness;
-use crate::leader::parked_pulls::Parked;
+use crate::leader::parked_pulls::ParkedPulls;
 use crate::leader::proposer::{Proposer, propose};
 use crate::leader::stealing::Stealing;
 use crate::leader::webhooks::{self, Webhooks};
@@ -64,7 +64,7 @@ pub(crate) struct LeaderState {
     pub(crate) liveness: Liveness,
     /// When processes of training jobs were last heard.
     pub(crate) keep_alives: KeepAlives,
-    pub(crate) parked: Parked,
+    pub(crate) parked_pulls: ParkedPulls,
     pub(crate) stealing: Stealing,
     pub(crate) streams: Mutex<HashMap<SessionId, Arc<WorkerStream>>>,
     pub(crate) ended: CancellationToken,
@@ -222,7 +222,7 @@ impl LeaderState {
             proposer,
             liveness: Liveness::new(clock.now()),
             keep_alives: KeepAlives::default(),
-            parked: Parked::default(),
+            parked_pulls: ParkedPulls::default(),
             stealing: Stealing::default(),
             streams: Mutex::default(),
             ended: CancellationToken::new(),
@@ -332,7 +332,7 @@ impl LeaderState {
             if round.is_multiple_of(LIVENESS_TICKS) {
                 self.look_at_workers().await;
                 self.look_at_jobs().await;
-                self.parked.sweep();
+                self.parked_pulls.sweep();
                 self.offer_speculative_attempts();
                 full_disk::hand_over(&self, &mut handed_over);
             }
@@ -367,14 +367,14 @@ impl LeaderState {
         let mut looked = Instant::now();
         loop {
             let until_look = STEAL_LOOK_EVERY.saturating_sub(looked.elapsed());
-            let looks = self.stealing.is_due() && !self.parked.is_empty();
+            let looks = self.stealing.is_due() && !self.parked_pulls.is_empty();
             let wait = if looks { until_look } else { PUMP_AT_LEAST };
             let _ = tokio::time::timeout(wait, self.changed.notified()).await;
-            if self.parked.is_empty() {
+            if self.parked_pulls.is_empty() {
                 continue;
             }
             let full = self.node.disk_room() == DiskRoom::Full;
-            let ready = self.node.ledger(|l| self.parked.take_ready(l, !full));
+            let ready = self.node.ledger(|l| self.parked_pulls.take_ready(l, !full));
             for pull in ready {
                 tokio::spawn(dispatch::serve_parked(self.clone(), pull));
             }

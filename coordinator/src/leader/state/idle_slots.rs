@@ -24,8 +24,8 @@ const SPECULATIVE_ROWS_MAX: u32 = 1024;
 impl LeaderState {
     /// Asks busy slots for rows, on behalf of slots whose pulls still wait.
     pub(super) fn send_steal_requests(self: &Arc<Self>) {
-        let cohorts = self.parked.cohorts();
-        let waiting = |cohort| self.parked.slots(cohort);
+        let cohorts = self.parked_pulls.cohorts();
+        let waiting = |cohort| self.parked_pulls.slots(cohort);
         let choose = |l: &Ledger| self.stealing.choose(Instant::now(), &cohorts, waiting, l);
         for ask in self.node.ledger(choose) {
             let StealRequest { victim, id, rows_max, runs } = ask;
@@ -56,7 +56,7 @@ impl LeaderState {
         }
         let now = self.now();
         for (slot, room) in self.node.ledger(|l| self.speculating_slots(l, now)) {
-            if let Some(pull) = self.parked.take(slot) {
+            if let Some(pull) = self.parked_pulls.take(slot) {
                 tokio::spawn(dispatch::claim_speculatively_for(self.clone(), pull, room));
             }
         }
@@ -64,7 +64,7 @@ impl LeaderState {
 
     /// Slots that could run rows of other slots, with how many.
     fn speculating_slots(&self, ledger: &Ledger, now: LedgerMs) -> Vec<(SlotRef, u32)> {
-        let waiting: BTreeSet<CohortNo> = self.parked.cohorts().into_iter().collect();
+        let waiting: BTreeSet<CohortNo> = self.parked_pulls.cohorts().into_iter().collect();
         let mut chosen: BTreeMap<SlotRef, u32> = BTreeMap::new();
         if waiting.is_empty() {
             return Vec::new();
@@ -72,7 +72,7 @@ impl LeaderState {
         // Computed once for each cohort, however many runs are at their tails.
         let mut idle: BTreeMap<CohortNo, Vec<(SlotRef, u32)>> = BTreeMap::new();
         let idle_of = |cohort| {
-            let slots = self.parked.slots(cohort);
+            let slots = self.parked_pulls.slots(cohort);
             let mut idle =
                 self.stealing.idle((cohort, &slots), SPECULATIVE_ROWS_MAX as usize, ledger);
             idle.retain(|(slot, _)| ledger.takes_others_rows(*slot));

@@ -30,7 +30,7 @@ async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
         // Each claim is as large as one command allows, so that the log counts the claims.
         let rows_max = limits::CLAIM_ROWS_MAX;
         let pull = Pull { slot, instance: 1, seq: 1, rows_max, out: out.clone() };
-        leading.node.ledger(|l| leading.parked.park(pull, l));
+        leading.node.ledger(|l| leading.parked_pulls.park(pull, l));
     }
     let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
     let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
@@ -53,8 +53,12 @@ async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
     let claims = leading.node.ledger(|l| l.applied().index) - before - 2;
     // The leader's own commands, such as ticks, may be among them.
     assert!((1..=3).contains(&claims), "{claims}");
-    let waiting: Vec<_> =
-        leading.parked.cohorts().into_iter().flat_map(|c| leading.parked.slots(c)).collect();
+    let waiting: Vec<_> = leading
+        .parked_pulls
+        .cohorts()
+        .into_iter()
+        .flat_map(|c| leading.parked_pulls.slots(c))
+        .collect();
     assert_eq!(waiting.len(), limits::SLOTS_MAX - 1);
     alone.end().await;
 }
