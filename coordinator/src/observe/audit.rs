@@ -216,8 +216,11 @@ impl Open {
             },
         };
         let mut line = self.fields(outcome, error.as_ref());
-        if error.is_some() && self.is_a_strangers() {
-            line.insert("untold".into(), self.log.strangers.line_due(Instant::now())?.into());
+        if error.is_some() && self.is_unauthenticated() {
+            line.insert(
+                "untold".into(),
+                self.log.unauthenticated_calls.line_due(Instant::now())?.into(),
+            );
         } else if outcome == "refused" {
             self.bound(&mut line)?;
         }
@@ -228,15 +231,15 @@ impl Open {
     /// counted, because it may have been applied.
     fn bound(&self, line: &mut Map<String, Value>) -> Option<()> {
         let whose = line.get("identity").and_then(Value::as_str).unwrap_or_default();
-        let untold = self.log.refusals.line_due(whose, Instant::now())?;
-        if untold > 0 {
-            line.insert("untold".into(), untold.into());
+        let unlogged = self.log.refusals.line_due(whose, Instant::now())?;
+        if unlogged > 0 {
+            line.insert("untold".into(), unlogged.into());
         }
         Some(())
     }
 
     /// Whether the caller has no proven identity.
-    fn is_a_strangers(&self) -> bool {
+    fn is_unauthenticated(&self) -> bool {
         let unenrolled = |peer: &PeerInfo| peer.identity.role == Role::Newcomer;
         self.peer.as_ref().is_none_or(unenrolled) && self.noted.lock().proved_identity.is_none()
     }
@@ -283,9 +286,11 @@ impl Drop for Open {
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut line = self.fields("unknown", None);
-        if self.is_a_strangers() {
-            let Some(untold) = self.log.strangers.line_due(Instant::now()) else { return };
-            line.insert("untold".into(), untold.into());
+        if self.is_unauthenticated() {
+            let Some(unlogged) = self.log.unauthenticated_calls.line_due(Instant::now()) else {
+                return;
+            };
+            line.insert("untold".into(), unlogged.into());
         }
         line.insert("message".into(), "the caller did not wait for the answer".into());
         // invariant: it took room before its service saw it.

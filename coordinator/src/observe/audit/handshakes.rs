@@ -20,9 +20,9 @@ impl AuditLog {
     pub(crate) fn on_revoked(self: Arc<Self>) -> OnRevoked {
         let runtime = tokio::runtime::Handle::current();
         Arc::new(move |identity, addr| {
-            // A place of all strangers together: the caller has not proved that it is this identity.
+            // A place of all unauthenticated callers together: the caller has not proved that it is this identity.
             let Some(place) = self.room.take(&Identity::unenrolled()) else {
-                self.refusals.untold(&counted(identity), Instant::now());
+                self.refusals.count_unlogged(&counted(identity), Instant::now());
                 return;
             };
             if let Some(line) = self.revoked_line(identity, addr) {
@@ -33,7 +33,7 @@ impl AuditLog {
     }
 
     fn revoked_line(&self, identity: &Identity, addr: SocketAddr) -> Option<Map<String, Value>> {
-        let untold = self.refusals.line_due(&counted(identity), Instant::now())?;
+        let unlogged = self.refusals.line_due(&counted(identity), Instant::now())?;
         let line = json!({
             "time": OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
             "member": self.member(),
@@ -44,7 +44,7 @@ impl AuditLog {
             "outcome": "refused",
             "code": ErrorCode::CertificateRevoked.code(),
             "message": "the certificate is revoked",
-            "untold": (untold > 0).then_some(untold),
+            "untold": (unlogged > 0).then_some(unlogged),
         });
         match line {
             Value::Object(fields) => Some(fields),

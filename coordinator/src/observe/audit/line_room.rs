@@ -62,7 +62,7 @@ impl Open {
     /// counted.
     pub(super) fn room_for_line(&mut self) -> Option<Place> {
         if self.room.is_none() && !self.take_room() {
-            self.count_untold();
+            self.count_unlogged();
         }
         self.room.take()
     }
@@ -70,18 +70,18 @@ impl Open {
     /// Refuses the request before its service sees it.
     pub(super) fn refuse(mut self) -> Status {
         self.decided = true;
-        self.count_untold();
+        self.count_unlogged();
         let text = "too many lines wait to be written to the audit log, or your identity has used up its share of \
                     them: repeat the request later";
         RpcError::new(ErrorCode::Overloaded, text).with_outcome(Outcome::NotApplied).into()
     }
 
-    fn count_untold(&self) {
+    fn count_unlogged(&self) {
         match &self.peer {
-            Some(peer) if !self.is_a_strangers() => {
-                self.log.refusals.untold(&peer.identity.to_string(), Instant::now());
+            Some(peer) if !self.is_unauthenticated() => {
+                self.log.refusals.count_unlogged(&peer.identity.to_string(), Instant::now());
             }
-            _ => self.log.strangers.untold(),
+            _ => self.log.unauthenticated_calls.count_unlogged(),
         }
     }
 }

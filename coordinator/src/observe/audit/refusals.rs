@@ -18,7 +18,7 @@ const IDENTITIES_MAX: usize = 1024;
 struct Count {
     since: Instant,
     lines: u32,
-    untold: u64,
+    unlogged: u64,
 }
 
 /// Counts refusals by identity.
@@ -33,17 +33,17 @@ impl Refusals {
                 (count.since, count.lines) = (now, 0);
             }
             if count.lines >= LINES_MAX {
-                count.untold += 1;
+                count.unlogged += 1;
                 return None;
             }
             count.lines += 1;
-            Some(std::mem::take(&mut count.untold))
+            Some(std::mem::take(&mut count.unlogged))
         })
     }
 
     /// Counts a refusal that gets no line.
-    pub(super) fn untold(&self, identity: &str, now: Instant) {
-        self.count(identity, now, |count| count.untold += 1);
+    pub(super) fn count_unlogged(&self, identity: &str, now: Instant) {
+        self.count(identity, now, |count| count.unlogged += 1);
     }
 
     fn count<T>(&self, identity: &str, now: Instant, add: impl FnOnce(&mut Count) -> T) -> T {
@@ -55,20 +55,20 @@ impl Refusals {
             true => "",
             false => identity,
         };
-        add(counts.entry(key.to_owned()).or_insert(Count { since: now, lines: 0, untold: 0 }))
+        add(counts.entry(key.to_owned()).or_insert(Count { since: now, lines: 0, unlogged: 0 }))
     }
 }
 
 fn make_room(counts: &mut HashMap<String, Count>, now: Instant) {
-    let mut untold = 0;
+    let mut unlogged = 0;
     counts.retain(|identity, count| {
         let stays = identity.is_empty() || !is_over(count, now);
-        untold += if stays { 0 } else { count.untold };
+        unlogged += if stays { 0 } else { count.unlogged };
         stays
     });
-    if untold > 0 {
-        let shared = Count { since: now, lines: 0, untold: 0 };
-        counts.entry(String::new()).or_insert(shared).untold += untold;
+    if unlogged > 0 {
+        let shared = Count { since: now, lines: 0, unlogged: 0 };
+        counts.entry(String::new()).or_insert(shared).unlogged += unlogged;
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
         let later = begin + WINDOW;
         assert_eq!(refusals.line_due("client/loud", later), Some(1000 - u64::from(LINES_MAX)));
         assert_eq!(refusals.line_due("client/loud", later), Some(0));
-        (0..3).for_each(|_| refusals.untold("client/loud", later));
+        (0..3).for_each(|_| refusals.count_unlogged("client/loud", later));
         assert_eq!(refusals.line_due("client/loud", later), Some(3), "what had no line counts too");
     }
 
@@ -105,7 +105,7 @@ mod tests {
         let later = begin + WINDOW;
         let told = (0..100).filter(|n| refusals.line_due(&format!("client/c{n}"), later).is_some());
         assert_eq!(told.count(), 100);
-        let shared = refusals.0.lock().get("").map(|count| count.untold);
+        let shared = refusals.0.lock().get("").map(|count| count.unlogged);
         assert_eq!(shared, Some(IDENTITIES_MAX as u64), "one each");
     }
 

@@ -12,7 +12,7 @@
 //! the lines of its last second may be lost; the changes that they report are in the ledger.
 
 use super::refusals::Refusals;
-use super::unauthenticated::Strangers;
+use super::unauthenticated::UnauthenticatedCalls;
 use super::{chain, line_room};
 use crate::config::Audit;
 use crate::leader::fair_room::FairRoom;
@@ -29,7 +29,7 @@ pub(crate) struct AuditLog {
     member: String,
     /// `None`: lines go to the log.
     file: Option<Arc<tokio::sync::Mutex<Rotated>>>,
-    pub(super) strangers: Strangers,
+    pub(super) unauthenticated_calls: UnauthenticatedCalls,
     pub(super) refusals: Refusals,
     /// Places for the lines of requests in progress.
     pub(super) room: FairRoom,
@@ -48,7 +48,7 @@ impl AuditLog {
         Ok(Self {
             member: member.to_owned(),
             file,
-            strangers: Strangers::default(),
+            unauthenticated_calls: UnauthenticatedCalls::default(),
             refusals: Refusals::default(),
             room: line_room::of_all_lines(),
             admin_room: line_room::of_admins(),

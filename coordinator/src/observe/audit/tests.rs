@@ -158,13 +158,13 @@ async fn many_unauthenticated_callers_leave_room_for_audit_lines_about_others() 
 
 #[test]
 fn the_next_line_about_strangers_says_how_many_had_none() {
-    let (strangers, begun) = (unauthenticated::Strangers::default(), Instant::now());
-    assert_eq!(strangers.line_due(begun), Some(0));
+    let (calls, begun) = (unauthenticated::UnauthenticatedCalls::default(), Instant::now());
+    assert_eq!(calls.line_due(begun), Some(0));
     for ms in [0, 1, 9_999] {
-        assert_eq!(strangers.line_due(begun + Duration::from_millis(ms)), None);
+        assert_eq!(calls.line_due(begun + Duration::from_millis(ms)), None);
     }
-    assert_eq!(strangers.line_due(begun + unauthenticated::LINE_EVERY), Some(3));
-    assert_eq!(strangers.line_due(begun + unauthenticated::LINE_EVERY), None);
+    assert_eq!(calls.line_due(begun + unauthenticated::LINE_EVERY), Some(3));
+    assert_eq!(calls.line_due(begun + unauthenticated::LINE_EVERY), None);
 }
 
 #[tokio::test]
