@@ -149,7 +149,7 @@ fn describe(
 mod tests {
     use super::*;
     use crate::leader::ledger_read::ReadLedger;
-    use crate::leader::state::test_leader::Alone;
+    use crate::leader::state::test_leader::TestLeader;
     use rollout_config::coordinator::Workers;
     use rollout_ledger::{
         LossPolicy, ONE_RECORD_VERSION, OpKind, TrainerDecl, TrainerOp, limits, op,
@@ -177,33 +177,33 @@ mod tests {
     }
 
     /// The names in the answer, and whether there are more.
-    fn listed(alone: &Alone, listed: &Listed, r: &v1::JobListRequest) -> (Vec<String>, bool) {
-        alone.leading.node.ledger(|l| {
+    fn listed(leader: &TestLeader, listed: &Listed, r: &v1::JobListRequest) -> (Vec<String>, bool) {
+        leader.state.node.ledger(|l| {
             let (jobs, more) = page_of(l, listed, r);
             (jobs.iter().map(|job| job.name.job.clone()).collect(), more)
         })
     }
 
-    async fn with_four_jobs(version: u32) -> Alone {
-        let alone = Alone::of_version(version, Workers::default()).await;
+    async fn with_four_jobs(version: u32) -> TestLeader {
+        let leader = TestLeader::start_version(version, Workers::default()).await;
         for kind in [closed("b"), joined("d", "t"), closed("a"), joined("c", "t"), joined("a", "t")]
         {
-            alone.op(kind).await;
+            leader.op(kind).await;
         }
-        alone
+        leader
     }
 
     #[tokio::test]
     async fn a_list_has_pages_in_which_each_job_is_once() {
         for version in [ONE_RECORD_VERSION - 1, ONE_RECORD_VERSION] {
-            let alone = with_four_jobs(version).await;
+            let leader = with_four_jobs(version).await;
             let one = Listed::One("default".into());
             for of in [one, Listed::All(Identity::insecure())] {
                 let page = |after: &str, limit| {
                     let (after, after_namespace) = (after.to_owned(), "default".to_owned());
                     let r =
                         v1::JobListRequest { after, limit, after_namespace, ..Default::default() };
-                    listed(&alone, &of, &r)
+                    listed(&leader, &of, &r)
                 };
                 let names = |names: &[&str]| -> Vec<String> {
                     names.iter().map(|&name| name.to_owned()).collect()
@@ -214,23 +214,23 @@ mod tests {
                 assert_eq!(page("bb", 2), (names(&["c", "d"]), false), "bb is no job: {of:?}");
                 let job = |name: &str| {
                     let r = v1::JobListRequest { job: name.into(), ..Default::default() };
-                    listed(&alone, &of, &r)
+                    listed(&leader, &of, &r)
                 };
                 assert_eq!(job("c"), (names(&["c"]), false), "{version} {of:?}");
                 assert_eq!(job("none"), (names(&[]), false), "{version} {of:?}");
             }
             let other = Listed::One("other".into());
-            assert!(listed(&alone, &other, &v1::JobListRequest::default()).0.is_empty());
-            alone.end().await;
+            assert!(listed(&leader, &other, &v1::JobListRequest::default()).0.is_empty());
+            leader.end().await;
         }
     }
 
     #[tokio::test]
     async fn a_list_counts_trainers_and_says_which_job_is_newer() {
         for version in [ONE_RECORD_VERSION - 1, ONE_RECORD_VERSION] {
-            let alone = with_four_jobs(version).await;
-            alone.op(joined("a", "t2")).await;
-            let jobs = alone.leading.node.ledger(|l| {
+            let leader = with_four_jobs(version).await;
+            leader.op(joined("a", "t2")).await;
+            let jobs = leader.state.node.ledger(|l| {
                 let one = Listed::One("default".into());
                 let (jobs, _) = page_of(l, &one, &v1::JobListRequest::default());
                 let out = jobs.iter().map(|job| {
@@ -256,7 +256,7 @@ mod tests {
             assert!(training.trainers.is_empty() && lineage.trainers.is_empty(), "{training:?}");
             assert_eq!(lineage.number, 1);
             assert!(a.rendezvous.is_some() && b.training.is_none());
-            alone.end().await;
+            leader.end().await;
         }
     }
 }

@@ -134,7 +134,7 @@ fn taken_by(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leader::state::test_leader::Alone;
+    use crate::leader::state::test_leader::TestLeader;
     use crate::leader::worker_stream::WorkerStream;
     use rollout_config::coordinator::Workers;
     use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotNo, SlotRef};
@@ -185,9 +185,9 @@ mod tests {
     #[tokio::test]
     async fn a_worker_learns_that_rows_of_another_namespace_are_not_its_own() {
         let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
-        let alone = Alone::leading(silent_after).await;
-        let leading = &alone.leading;
-        alone
+        let leader = TestLeader::start(silent_after).await;
+        let leading = &leader.state;
+        leader
             .op(OpKind::SetNamespace(op::SetNamespace { name: "a".into(), running_rows_max: 0 }))
             .await;
         let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
@@ -195,9 +195,9 @@ mod tests {
         let (namespace, name, folder) = ("a".to_owned(), "r".to_owned(), "r/own".to_owned());
         let create =
             OpKind::CreateRun(op::CreateRun { namespace, name, spec: Box::new(spec), folder });
-        let Reply::Run { run, .. } = alone.op(create).await else { panic!("no run") };
+        let Reply::Run { run, .. } = leader.op(create).await else { panic!("no run") };
         let segment = SegmentDecl { number: SegmentNo(0), rows: 8, blob: BlobRef::default() };
-        alone.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
+        leader.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
         let offer = SlotOffer { models: vec!["m".into()], ..SlotOffer::default() };
         let registration = Registration {
             namespace: "a".into(),
@@ -206,13 +206,13 @@ mod tests {
             slots: vec![offer],
             ..Registration::default()
         };
-        let reply = alone.op(OpKind::Register(Box::new(registration))).await;
+        let reply = leader.op(OpKind::Register(Box::new(registration))).await;
         let Reply::Registered { session: owner, .. } = reply else { panic!("{reply:?}") };
         let slot = SlotRef { session: owner, slot: SlotNo(0) };
         let claim = OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max: 8 });
-        let Reply::Granted(grants) = alone.op(claim).await else { panic!("no grant") };
+        let Reply::Granted(grants) = leader.op(claim).await else { panic!("no grant") };
         let held = grants[0].held.clone();
-        let stranger = alone.register("stranger", 1).await;
+        let stranger = leader.register("stranger", 1).await;
         let told = async |session| {
             let (out, mut answers) = mpsc::channel(8);
             leading.streams.lock().insert(session, WorkerStream::new(out));
@@ -222,7 +222,7 @@ mod tests {
         assert!(told(stranger).await, "they are nothing to it");
         assert!(!told(owner).await, "it holds them");
         leading.streams.lock().clear();
-        alone.end().await;
+        leader.end().await;
     }
 
     /// Reads these events, two at a time.

@@ -79,7 +79,7 @@ fn runs_of(m: &v1::Exchange) -> impl Iterator<Item = u32> + '_ {
 mod tests {
     use super::*;
     use crate::leader::dispatch::Origin;
-    use crate::leader::state::test_leader::{Alone, PATIENCE};
+    use crate::leader::state::test_leader::{PATIENCE, TestLeader};
     use rollout_config::coordinator::Workers;
     use rollout_ledger::id::{SegmentNo, SlotNo, SlotRef};
     use rollout_ledger::{
@@ -92,28 +92,28 @@ mod tests {
     const ROWS: u32 = 4;
 
     /// Lapsed rows of `default`, whose holder is silent.
-    async fn lapsed(alone: &Alone) -> HeldRows {
-        let session = alone.register("w", 1).await;
+    async fn lapsed(leader: &TestLeader) -> HeldRows {
+        let session = leader.register("w", 1).await;
         let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
         let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
         let (namespace, name, folder) = ("default".to_owned(), "r".to_owned(), "r/own".to_owned());
         let create =
             OpKind::CreateRun(op::CreateRun { namespace, name, spec: Box::new(spec), folder });
-        let Reply::Run { run, .. } = alone.op(create).await else { panic!("no run") };
+        let Reply::Run { run, .. } = leader.op(create).await else { panic!("no run") };
         let segment = SegmentDecl { number: SegmentNo(0), rows: ROWS, blob: BlobRef::default() };
-        alone.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
+        leader.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
         let slot = SlotRef { session, slot: SlotNo(0) };
         let claim = OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max: ROWS });
-        let Reply::Granted(mut grants) = alone.op(claim).await else { panic!("no grant") };
+        let Reply::Granted(mut grants) = leader.op(claim).await else { panic!("no grant") };
         let GrantedRows { held, .. } = grants.pop().expect("a grant");
-        alone
+        leader
             .op(OpKind::Suspect(op::Suspect { session, started: Vec::new(), grace_ms: 60_000 }))
             .await;
         held
     }
 
-    async fn worker_of_another_namespace(alone: &Alone) -> SlotRef {
-        alone
+    async fn worker_of_another_namespace(leader: &TestLeader) -> SlotRef {
+        leader
             .op(OpKind::SetNamespace(op::SetNamespace { name: "a".into(), running_rows_max: 0 }))
             .await;
         let offer = SlotOffer { models: vec!["m".into()], ..SlotOffer::default() };
@@ -124,7 +124,7 @@ mod tests {
             slots: vec![offer],
             ..Registration::default()
         };
-        let reply = alone.op(OpKind::Register(Box::new(registration))).await;
+        let reply = leader.op(OpKind::Register(Box::new(registration))).await;
         let Reply::Registered { session, .. } = reply else { panic!("{reply:?}") };
         SlotRef { session, slot: SlotNo(0) }
     }
@@ -141,13 +141,13 @@ mod tests {
 
     /// An exchange of a worker of this namespace, and its answer.
     async fn send(
-        alone: &Alone,
+        leader: &TestLeader,
         (namespace, slot): (&str, SlotRef),
         message: v1::Exchange,
     ) -> v1::ExchangeAnswer {
         let (out, mut answers) = mpsc::channel(1);
         let origin = Origin { session: slot.session, instance: 1, namespace: namespace.to_owned() };
-        crate::leader::dispatch::exchange(alone.leading.clone(), origin, message, out).await;
+        crate::leader::dispatch::exchange(leader.state.clone(), origin, message, out).await;
         let answer = tokio::time::timeout(PATIENCE, answers.recv()).await.expect("an answer");
         let Some(Ok(v1::LeaderMessage { kind: Some(kind), .. })) = answer else {
             panic!("{answer:?}")
@@ -168,10 +168,10 @@ mod tests {
 
     async fn decides_no_foreign_rows(version: u32) {
         let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
-        let alone = Alone::of_version(version, silent_after).await;
-        let held = lapsed(&alone).await;
-        let slot = worker_of_another_namespace(&alone).await;
-        let done = || alone.leading.node.ledger(|l| l.run_view(held.run).expect("a run").counts);
+        let leader = TestLeader::start_version(version, silent_after).await;
+        let held = lapsed(&leader).await;
+        let slot = worker_of_another_namespace(&leader).await;
+        let done = || leader.state.node.ledger(|l| l.run_view(held.run).expect("a run").counts);
         let before = done();
         let wire = convert::held_out(&held);
         let failed = v1::FailedAttempt {
@@ -197,18 +197,18 @@ mod tests {
             },
         ];
         for (seq, message) in (1..).zip(said) {
-            let answer = send(&alone, ("a", slot), v1::Exchange { seq, ..message }).await;
+            let answer = send(&leader, ("a", slot), v1::Exchange { seq, ..message }).await;
             let refused: Vec<_> = answer.refused.iter().map(|r| (r.run, r.attempt)).collect();
             assert_eq!(refused, [(wire.run, wire.attempt)], "{seq}");
             assert_eq!(done(), before, "{seq}");
         }
         // A worker of the run's own namespace may report the late result.
-        let session = alone.register("back", 1).await;
+        let session = leader.register("back", 1).await;
         let own = SlotRef { session, slot: SlotNo(0) };
         let late = v1::Exchange { seq: 1, parts: vec![result(&held)], ..v1::Exchange::default() };
-        assert!(send(&alone, ("default", own), late).await.refused.is_empty());
+        assert!(send(&leader, ("default", own), late).await.refused.is_empty());
         assert_eq!(done().done, u64::from(ROWS));
-        alone.end().await;
+        leader.end().await;
     }
 
     #[tokio::test]
@@ -220,40 +220,40 @@ mod tests {
     /// The exchange arrives, the session ends, and then its results are applied.
     async fn decides_no_foreign_rows_after_its_session(version: u32) {
         let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
-        let alone = Alone::of_version(version, silent_after).await;
-        let held = lapsed(&alone).await;
-        let foreign = worker_of_another_namespace(&alone).await;
-        let session = alone.register("back", 1).await;
+        let leader = TestLeader::start_version(version, silent_after).await;
+        let held = lapsed(&leader).await;
+        let foreign = worker_of_another_namespace(&leader).await;
+        let session = leader.register("back", 1).await;
         let own = SlotRef { session, slot: SlotNo(0) };
         for SlotRef { session, .. } in [foreign, own] {
-            alone.op(OpKind::Deregister(op::Deregister { session })).await;
+            leader.op(OpKind::Deregister(op::Deregister { session })).await;
         }
         let done =
-            || alone.leading.node.ledger(|l| l.run_view(held.run).expect("a run").counts.done);
+            || leader.state.node.ledger(|l| l.run_view(held.run).expect("a run").counts.done);
         let late = || v1::Exchange { seq: 1, parts: vec![result(&held)], ..Default::default() };
-        let answer = send(&alone, ("a", foreign), late()).await;
+        let answer = send(&leader, ("a", foreign), late()).await;
         let refused: Vec<_> = answer.refused.iter().map(|r| (r.run, r.attempt)).collect();
         let wire = convert::held_out(&held);
         assert_eq!((refused, done()), (vec![(wire.run, wire.attempt)], 0));
         let stale = ErrorCode::AttemptStale.code();
         assert!(answer.refused.iter().all(|r| r.code == stale), "{answer:?}");
         // What the worker of the run's own namespace has computed is not lost.
-        assert!(send(&alone, ("default", own), late()).await.refused.is_empty());
+        assert!(send(&leader, ("default", own), late()).await.refused.is_empty());
         assert_eq!(done(), u64::from(ROWS));
-        alone.end().await;
+        leader.end().await;
     }
 
     #[tokio::test]
     async fn a_worker_holds_no_rows_of_another_namespace() {
         let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
-        let alone = Alone::leading(silent_after).await;
-        let held = lapsed(&alone).await;
+        let leader = TestLeader::start(silent_after).await;
+        let held = lapsed(&leader).await;
         let mut said = vec![convert::held_out(&held)];
-        let foreign = alone.leading.node.ledger(|l| take_foreign_held(l, "a", &mut said));
+        let foreign = leader.state.node.ledger(|l| take_foreign_held(l, "a", &mut said));
         assert_eq!((foreign, said), (vec![convert::held_out(&held)], Vec::new()));
         let mut said = vec![convert::held_out(&held)];
-        let foreign = alone.leading.node.ledger(|l| take_foreign_held(l, "default", &mut said));
+        let foreign = leader.state.node.ledger(|l| take_foreign_held(l, "default", &mut said));
         assert_eq!((foreign, said.len()), (Vec::new(), 1));
-        alone.end().await;
+        leader.end().await;
     }
 }

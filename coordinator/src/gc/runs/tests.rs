@@ -1,5 +1,5 @@
 use super::*;
-use crate::leader::state::test_leader::{Alone, PATIENCE};
+use crate::leader::state::test_leader::{PATIENCE, TestLeader};
 use rollout_config::coordinator::Workers;
 use rollout_ledger::Reply;
 use rollout_ledger::view::RunState;
@@ -12,7 +12,7 @@ const KEPT: Retention =
 
 /// A leader, its cluster's store in one directory, and stores below that directory for runs.
 struct Place {
-    alone: Alone,
+    leader: TestLeader,
     stores: RunStores,
     dir: TempDir,
 }
@@ -23,11 +23,11 @@ impl Place {
         std::fs::create_dir(dir.path().join("cluster")).expect("created");
         let cluster = BlobStore::open(&url(dir.path(), "cluster")).expect("a store");
         let stores = RunStores::new(cluster, &[url(dir.path(), "own")]).expect("good");
-        Self { alone: Alone::leading(Workers::default()).await, stores, dir }
+        Self { leader: TestLeader::start(Workers::default()).await, stores, dir }
     }
 
     fn leading(&self) -> &Arc<LeaderState> {
-        &self.alone.leading
+        &self.leader.state
     }
 
     /// An ended run of one segment, which is not written yet.
@@ -39,11 +39,11 @@ impl Place {
         let spec = Box::new(spec);
         let create =
             OpKind::CreateRun(op::CreateRun { namespace, name: name.into(), spec, folder });
-        let Reply::Run { run, .. } = self.alone.op(create).await else { panic!("no run") };
+        let Reply::Run { run, .. } = self.leader.op(create).await else { panic!("no run") };
         let segment = SegmentDecl { number: SegmentNo(0), rows: 1, blob: BlobRef::default() };
-        self.alone.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
+        self.leader.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
         let reason = String::new();
-        self.alone
+        self.leader
             .op(OpKind::ControlRun(op::ControlRun { run, action: RunAction::Cancel, reason }))
             .await;
         run
@@ -76,7 +76,7 @@ async fn a_run_whose_input_is_not_in_the_store_is_not_sealed_and_nothing_is_writ
     place.write("r", &BlobStore::open(&own).expect("a store")).await;
     seal(place.leading(), &place.stores, run).await.expect("sealed");
     assert!(place.view(run).expect("a run").sealed.is_some());
-    place.alone.end().await;
+    place.leader.end().await;
 }
 
 #[tokio::test]
@@ -87,17 +87,17 @@ async fn a_run_whose_store_is_not_listed_is_left_alone() {
     place.write("r", &BlobStore::open(&other).expect("a store")).await;
     let error = seal(place.leading(), &place.stores, run).await.expect_err("sealed");
     assert!(matches!(error, GcError::NotListed(_)), "{error}");
-    place.alone.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
+    place.leader.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
     let error = remove(place.leading(), &place.stores, run).await.expect_err("removed");
     assert!(matches!(error, GcError::NotListed(_)), "{error}");
-    place.alone.end().await;
+    place.leader.end().await;
 }
 
 #[tokio::test]
 async fn a_run_is_forgotten_only_if_its_objects_were_in_this_store() {
     let place = Place::new().await;
     let run = place.ended("r", "").await;
-    place.alone.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
+    place.leader.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
     let error = remove(place.leading(), &place.stores, run).await.expect_err("removed");
     assert!(matches!(error, GcError::Elsewhere { .. }), "{error}");
     assert_eq!(place.view(run).expect("a run").state, RunState::Deleting);
@@ -109,7 +109,7 @@ async fn a_run_is_forgotten_only_if_its_objects_were_in_this_store() {
     store.prune(&prefix).await.expect("pruned");
     remove(place.leading(), &place.stores, run).await.expect("forgotten");
     assert!(place.view(run).is_none());
-    place.alone.end().await;
+    place.leader.end().await;
 }
 
 #[tokio::test]
@@ -119,12 +119,12 @@ async fn a_store_that_refuses_holds_up_no_other_run() {
     let refused = place.ended("refused", &url(place.dir.path(), "own")).await;
     let other = place.ended("other", "").await;
     place.write("other", place.stores.cluster()).await;
-    place.alone.op(OpKind::DeleteRun(op::DeleteRun { run: refused })).await;
+    place.leader.op(OpKind::DeleteRun(op::DeleteRun { run: refused })).await;
     let collecting = collect_runs(place.leading().clone(), place.stores.clone(), KEPT);
     let collecting = tokio::spawn(place.leading().clone().until_ended(collecting));
     // By then the leader has tried and failed.
     tokio::time::sleep(3 * LOOK_EVERY).await;
-    place.alone.op(OpKind::DeleteRun(op::DeleteRun { run: other })).await;
+    place.leader.op(OpKind::DeleteRun(op::DeleteRun { run: other })).await;
     let gone = async {
         while place.view(other).is_some() {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -132,6 +132,6 @@ async fn a_store_that_refuses_holds_up_no_other_run() {
     };
     tokio::time::timeout(AGAIN_AFTER / 2, gone).await.expect("it is held up");
     assert!(place.view(refused).is_some());
-    place.alone.end().await;
+    place.leader.end().await;
     tokio::time::timeout(PATIENCE, collecting).await.expect("it ends").expect("no panic");
 }

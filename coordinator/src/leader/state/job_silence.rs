@@ -82,7 +82,7 @@ fn losses(ledger: &Ledger, silent: &[Silent]) -> Vec<Op> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leader::state::test_leader::{Alone, PATIENCE};
+    use crate::leader::state::test_leader::{PATIENCE, TestLeader};
     use rollout_config::coordinator::Workers;
     use rollout_ledger::{LossPolicy, SILENT_TRAINERS_VERSION, TrainerDecl, TrainerOp};
     use std::time::Duration;
@@ -91,7 +91,7 @@ mod tests {
         JobName { namespace: "default".into(), job: "sft".into() }
     }
 
-    async fn join(alone: &Alone, name: &str) -> SessionId {
+    async fn join(leader: &TestLeader, name: &str) -> SessionId {
         let trainer = TrainerDecl {
             name: name.into(),
             host: "h".into(),
@@ -100,15 +100,15 @@ mod tests {
             keep_alive_ms: 3 * limits::KEEP_ALIVE_MIN_MS,
         };
         let join = TrainerOp::Join { job: job(), trainer, on_loss: LossPolicy::Continue };
-        let Reply::Joined { incarnation, .. } = alone.op(OpKind::Trainer(join)).await else {
+        let Reply::Joined { incarnation, .. } = leader.op(OpKind::Trainer(join)).await else {
             panic!("it joins");
         };
         incarnation
     }
 
-    fn is_lost(alone: &Alone, name: &str, incarnation: SessionId) -> bool {
+    fn is_lost(leader: &TestLeader, name: &str, incarnation: SessionId) -> bool {
         let asked = [(name.to_owned(), incarnation)];
-        let present = alone.leading.node.ledger(|l| Some(l.trainers_present(&job(), &asked)));
+        let present = leader.state.node.ledger(|l| Some(l.trainers_present(&job(), &asked)));
         present.expect("a ledger").expect("a job") == [false]
     }
 
@@ -130,32 +130,32 @@ mod tests {
 
     #[tokio::test]
     async fn an_operation_that_the_ledger_refuses_is_told_from_one_that_it_applied() {
-        let alone = Alone::of_version(SILENT_TRAINERS_VERSION, Workers::default()).await;
-        let incarnation = join(&alone, "t").await;
+        let leader = TestLeader::start_version(SILENT_TRAINERS_VERSION, Workers::default()).await;
+        let incarnation = join(&leader, "t").await;
         let lost =
             |trainers| Op::from(OpKind::LoseTrainers(op::LoseTrainers { job: job(), trainers }));
         let all = vec![("t".to_owned(), incarnation); limits::TRAINERS_MAX + 1];
         let ops = vec![lost(all), lost(vec![("t".to_owned(), incarnation)])];
-        let applied = alone.leading.proposer.command(Body::Ops(ops)).await;
+        let applied = leader.state.proposer.command(Body::Ops(ops)).await;
         let (_, replies) = applied.expect("it is applied");
         let refused: Vec<&Rejection> = rejections(&replies).collect();
         assert!(matches!(refused[..], [Rejection::Limit { .. }]), "{replies:?}");
-        assert!(is_lost(&alone, "t", incarnation));
-        alone.end().await;
+        assert!(is_lost(&leader, "t", incarnation));
+        leader.end().await;
     }
 
     #[tokio::test]
     async fn a_silent_trainer_is_lost_and_one_that_is_heard_stays() {
-        let alone = Alone::of_version(SILENT_TRAINERS_VERSION, Workers::default()).await;
-        let (silent, heard) = (join(&alone, "silent").await, join(&alone, "heard").await);
+        let leader = TestLeader::start_version(SILENT_TRAINERS_VERSION, Workers::default()).await;
+        let (silent, heard) = (join(&leader, "silent").await, join(&leader, "heard").await);
         let lost = async {
-            while !is_lost(&alone, "silent", silent) {
-                alone.leading.keep_alives.record_message(heard, alone.leading.now());
+            while !is_lost(&leader, "silent", silent) {
+                leader.state.keep_alives.record_message(heard, leader.state.now());
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         tokio::time::timeout(PATIENCE, lost).await.expect("it is lost");
-        assert!(!is_lost(&alone, "heard", heard));
-        alone.end().await;
+        assert!(!is_lost(&leader, "heard", heard));
+        leader.end().await;
     }
 }

@@ -124,7 +124,7 @@ fn by_attempts(ops: impl IntoIterator<Item = (Op, usize)>) -> Vec<Vec<Op>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leader::state::test_leader::{Alone, PATIENCE};
+    use crate::leader::state::test_leader::{PATIENCE, TestLeader};
     use rollout_config::coordinator::Workers;
     use rollout_ledger::id::{SegmentNo, SlotNo, SlotRef};
     use rollout_ledger::{BlobRef, EngineSpec, Reply, RunSpec, SegmentDecl};
@@ -148,41 +148,41 @@ mod tests {
     async fn a_worker_that_registers_while_others_become_suspect_is_not_forgotten() {
         // The leader's own checks find no silent worker.
         let workers = Workers { failure_ms: 3_600_000, ..Workers::default() };
-        let alone = Alone::leading(workers).await;
-        let leading = &alone.leading;
-        let silent = alone.register("silent", 1).await;
+        let leader = TestLeader::start(workers).await;
+        let leading = &leader.state;
+        let silent = leader.register("silent", 1).await;
         leading.liveness.heartbeat(silent, leading.now(), (Vec::new(), 1));
-        let ended = alone.register("ended", 1).await;
+        let ended = leader.register("ended", 1).await;
         leading.liveness.record_message(ended, leading.now());
         // Runs until the command that makes the silent worker suspect is in flight.
         let mut look = Box::pin(leading.look_for_silence(Duration::ZERO));
         let under_way = futures::poll!(&mut look);
         assert!(under_way.is_pending(), "a worker becomes suspect");
-        alone.op(OpKind::Deregister(op::Deregister { session: ended })).await;
-        let new_worker = alone.register("newcomer", 1).await;
+        leader.op(OpKind::Deregister(op::Deregister { session: ended })).await;
+        let new_worker = leader.register("newcomer", 1).await;
         leading.liveness.record_message(new_worker, leading.now());
         look.await;
         assert!(leading.liveness.has_record(new_worker));
         assert!(!leading.liveness.has_record(ended), "its session has ended");
-        alone.end().await;
+        leader.end().await;
     }
 
     #[tokio::test]
     async fn a_worker_that_registered_again_and_has_no_stream_yet_keeps_its_started_rows() {
         let workers = Workers { failure_ms: 3_600_000, ..Workers::default() };
-        let alone = Alone::leading(workers).await;
-        let leading = &alone.leading;
-        let session = alone.register("w", 1).await;
+        let leader = TestLeader::start(workers).await;
+        let leading = &leader.state;
+        let session = leader.register("w", 1).await;
         let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
         let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
         let (namespace, name, folder) = ("default".to_owned(), "r".to_owned(), "r/own".to_owned());
         let create =
             OpKind::CreateRun(op::CreateRun { namespace, name, spec: Box::new(spec), folder });
-        let Reply::Run { run, .. } = alone.op(create).await else { panic!("no run") };
+        let Reply::Run { run, .. } = leader.op(create).await else { panic!("no run") };
         let segment = SegmentDecl { number: SegmentNo(0), rows: 4, blob: BlobRef::default() };
-        alone.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
+        leader.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
         let slot = SlotRef { session, slot: SlotNo(0) };
-        alone.op(OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max: 4 })).await;
+        leader.op(OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max: 4 })).await;
         // After an election the worker has registered again with all its rows, and waits, among thousands, to open its
         // stream.
         leading.liveness.record_message(session, leading.now());
@@ -199,6 +199,6 @@ mod tests {
         tokio::time::timeout(PATIENCE, suspected).await.expect("it is suspect");
         let counts = leading.node.ledger(|l| l.run_view(run).expect("a run").counts);
         assert_eq!(counts.running, 4, "they would run twice");
-        alone.end().await;
+        leader.end().await;
     }
 }

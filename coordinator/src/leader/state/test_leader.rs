@@ -14,20 +14,20 @@ use tempfile::TempDir;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The only member of a cluster, which leads.
-pub(crate) struct Alone {
-    pub(crate) leading: Arc<LeaderState>,
+pub(crate) struct TestLeader {
+    pub(crate) state: Arc<LeaderState>,
     node: Node,
     _dir: TempDir,
 }
 
-impl Alone {
+impl TestLeader {
     /// Forms a cluster of version 1, and opens its first epoch.
-    pub(crate) async fn leading(workers: Workers) -> Self {
-        Self::of_version(1, workers).await
+    pub(crate) async fn start(workers: Workers) -> Self {
+        Self::start_version(1, workers).await
     }
 
     /// The same, of this version, which is the newest that the member supports.
-    pub(crate) async fn of_version(version: u32, workers: Workers) -> Self {
+    pub(crate) async fn start_version(version: u32, workers: Workers) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("data");
         let mut config =
@@ -58,13 +58,13 @@ impl Alone {
                 leadership.changed().await.expect("it runs");
             }
         };
-        let leading = tokio::time::timeout(PATIENCE, opened).await.expect("it leads");
-        Self { leading, node, _dir: dir }
+        let state = tokio::time::timeout(PATIENCE, opened).await.expect("it leads");
+        Self { state, node, _dir: dir }
     }
 
     /// Applies an operation, which must not be rejected.
     pub(crate) async fn op(&self, kind: OpKind) -> Reply {
-        match self.leading.proposer.op(kind).await {
+        match self.state.proposer.op(kind).await {
             Ok(Reply::Rejected(why)) => panic!("{why:?}"),
             reply => reply.expect("it is applied"),
         }
@@ -88,7 +88,7 @@ impl Alone {
 
     /// Ends the epoch and the member.
     pub(crate) async fn end(self) {
-        self.leading.ended.cancel();
+        self.state.ended.cancel();
         self.node.stop().await;
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::leader::parked_pulls::Pull;
-use crate::leader::state::test_leader::{Alone, PATIENCE};
+use crate::leader::state::test_leader::{PATIENCE, TestLeader};
 use rollout_ledger::id::{Attempt, SegmentNo};
 use rollout_ledger::{BlobRef, EngineSpec, Rows, RunSpec, SegmentDecl, limits, op};
 
@@ -22,9 +22,9 @@ fn rows_granted_since_and_the_next_queued_ones_may_have_started() {
 #[tokio::test]
 async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
     let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
-    let alone = Alone::leading(silent_after).await;
-    let leading = &alone.leading;
-    let session = alone.register("w", limits::SLOTS_MAX).await;
+    let leader = TestLeader::start(silent_after).await;
+    let leading = &leader.state;
+    let session = leader.register("w", limits::SLOTS_MAX).await;
     let (out, mut answers) = mpsc::channel(limits::SLOTS_MAX);
     for slot in (0..limits::SLOTS_MAX as u16).map(|slot| SlotRef { session, slot: SlotNo(slot) }) {
         // Each claim is as large as one command allows, so that the log counts the claims.
@@ -36,10 +36,10 @@ async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
     let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
     let (namespace, name, folder) = ("default".to_owned(), "r".to_owned(), "r/own".to_owned());
     let create = OpKind::CreateRun(op::CreateRun { namespace, name, spec: Box::new(spec), folder });
-    let Reply::Run { run, .. } = alone.op(create).await else { panic!("no run") };
+    let Reply::Run { run, .. } = leader.op(create).await else { panic!("no run") };
     let before = leading.node.ledger(|l| l.applied().index);
     let segment = SegmentDecl { number: SegmentNo(0), rows: 1, blob: BlobRef::default() };
-    alone.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
+    leader.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
     let granted = tokio::time::timeout(PATIENCE, answers.recv()).await.expect("a grant");
     let Some(Ok(v1::LeaderMessage { kind: Some(kind), .. })) = granted else {
         panic!("{granted:?}")
@@ -47,7 +47,7 @@ async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
     let v1::leader_message::Kind::Exchange(answer) = kind else { panic!("{kind:?}") };
     assert_eq!(answer.grants.len(), 1);
     // All earlier proposals for the row are applied before this one.
-    alone
+    leader
         .op(OpKind::SetNamespace(op::SetNamespace { name: "after".into(), running_rows_max: 0 }))
         .await;
     let claims = leading.node.ledger(|l| l.applied().index) - before - 2;
@@ -60,5 +60,5 @@ async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
         .flat_map(|c| leading.parked_pulls.slots(c))
         .collect();
     assert_eq!(waiting.len(), limits::SLOTS_MAX - 1);
-    alone.end().await;
+    leader.end().await;
 }
