@@ -15,15 +15,15 @@ use crate::types::Types;
 /// under load.
 pub const LACKS_MAX: u64 = 256;
 /// Leases within which a member that answers has answered a heartbeat.
-const HEARD_LATELY: u32 = 2;
+const RECENT_ANSWER_LEASES: u32 = 2;
 /// How long a leader waits for a member to keep up, which may briefly lag under load or after an election.
 pub(crate) const KEEPS_UP_WITHIN: Duration = Duration::from_secs(1);
 /// How often it checks meanwhile.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How one member keeps up.
+/// How far one member is behind this leader; the greatest value is that of the most advanced member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Pace {
+pub(crate) struct FollowerProgress {
     /// It answered a heartbeat lately.
     pub(crate) answers: bool,
     /// The last index that its log is known to have; `None` if it never answered this leader.
@@ -31,26 +31,27 @@ pub(crate) struct Pace {
     last: u64,
 }
 
-impl Pace {
-    /// The pace of `id`, as a leader with this lease knows it.
+impl FollowerProgress {
+    /// The progress of `id`, as a leader with this lease knows it.
     pub(crate) fn of(metrics: &RaftMetrics<Types>, id: u64, lease: Duration) -> Self {
-        let heard = metrics.heartbeat.as_ref().and_then(|heard| heard.get(&id).copied().flatten());
+        let answered_at =
+            metrics.heartbeat.as_ref().and_then(|all| all.get(&id).copied().flatten());
         let matched = metrics.replication.as_ref().and_then(|all| all.get(&id).copied().flatten());
         Self {
-            answers: heard.is_some_and(|at| at.elapsed() < HEARD_LATELY * lease),
+            answers: answered_at.is_some_and(|at| at.elapsed() < RECENT_ANSWER_LEASES * lease),
             matched: matched.map(|id| id.index()),
             last: metrics.last_log_index.unwrap_or(0),
         }
     }
 
     /// The entries that it lacks; `None` if it never answered this leader.
-    pub(crate) fn lacks(self) -> Option<u64> {
+    pub(crate) fn missing_entries(self) -> Option<u64> {
         self.matched.map(|matched| self.last.saturating_sub(matched))
     }
 
     /// True if its log is nearly as long as the leader's.
     pub(crate) fn is_close(self) -> bool {
-        self.lacks().is_some_and(|lacks| lacks <= LACKS_MAX)
+        self.missing_entries().is_some_and(|lacks| lacks <= LACKS_MAX)
     }
 
     /// True if it could continue at once.
@@ -60,9 +61,9 @@ impl Pace {
 }
 
 /// What is wrong with a member that does not keep up.
-impl fmt::Display for Pace {
+impl fmt::Display for FollowerProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.lacks() {
+        match self.missing_entries() {
             Some(lacks) if self.answers => {
                 write!(f, "lacks {lacks} entries, {LACKS_MAX} at most may")
             }
@@ -77,13 +78,16 @@ mod tests {
 
     #[test]
     fn one_keeps_up_that_answers_and_has_nearly_all_of_the_log() {
-        let pace = |answers, matched| Pace { answers, matched, last: 1000 };
-        assert!(pace(true, Some(1000)).keeps_up() && pace(true, Some(744)).keeps_up());
-        assert!(pace(true, Some(1001)).keeps_up(), "the leader's own log is behind its followers'");
+        let progress = |answers, matched| FollowerProgress { answers, matched, last: 1000 };
+        assert!(progress(true, Some(1000)).keeps_up() && progress(true, Some(744)).keeps_up());
+        assert!(
+            progress(true, Some(1001)).keeps_up(),
+            "the leader's own log is behind its followers'"
+        );
         for (bad, why) in [
-            (pace(true, Some(743)), "lacks 257 entries, 256 at most may"),
-            (pace(false, Some(1000)), "does not answer"),
-            (pace(true, None), "does not answer"),
+            (progress(true, Some(743)), "lacks 257 entries, 256 at most may"),
+            (progress(false, Some(1000)), "does not answer"),
+            (progress(true, None), "does not answer"),
         ] {
             assert!(!bad.keeps_up());
             assert_eq!(bad.to_string(), why);

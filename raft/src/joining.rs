@@ -11,7 +11,7 @@ use openraft::async_runtime::WatchReceiver;
 
 use crate::cluster::{adopt, hello};
 use crate::errors::ClusterError;
-use crate::follower_lag::Pace;
+use crate::follower_lag::FollowerProgress;
 use crate::member::{Joins, MemberRecord};
 use crate::membership::{promote, record_adopted};
 use crate::running::Running;
@@ -28,10 +28,10 @@ pub(crate) async fn watch(running: Arc<Running>) {
         if let Err(error) = voters::settle(&running).await {
             tracing::debug!(%error, "a change of the voters is not finished yet");
         }
-        let steps = joining(&running).into_iter().map(|(learner, pace)| {
+        let steps = joining(&running).into_iter().map(|(learner, progress)| {
             let running = running.clone();
             async move {
-                if let Err(error) = step(&running, &learner, pace).await {
+                if let Err(error) = step(&running, &learner, progress).await {
                     tracing::debug!(member = learner.name, %error, "a member has not joined yet");
                 }
             }
@@ -40,8 +40,8 @@ pub(crate) async fn watch(running: Arc<Running>) {
     }
 }
 
-/// The members without a vote, with the pace of each. Empty if this member does not lead.
-fn joining(running: &Running) -> Vec<(MemberRecord, Pace)> {
+/// The members without a vote, with the progress of each. Empty if this member does not lead.
+fn joining(running: &Running) -> Vec<(MemberRecord, FollowerProgress)> {
     let metrics = running.raft.metrics();
     let metrics = metrics.borrow_watched();
     if !metrics.state.is_leader() || metrics.replication.is_none() {
@@ -51,12 +51,18 @@ fn joining(running: &Running) -> Vec<(MemberRecord, Pace)> {
     let voter = |id: &u64| config.voter_ids().any(|voter| voter == *id);
     let learners = config.nodes().filter(|(id, _)| !voter(id));
     let lease = running.config.lease();
-    learners.map(|(id, member)| (member.clone(), Pace::of(&metrics, *id, lease))).collect()
+    learners
+        .map(|(id, member)| (member.clone(), FollowerProgress::of(&metrics, *id, lease)))
+        .collect()
 }
 
-async fn step(running: &Running, learner: &MemberRecord, pace: Pace) -> Result<(), ClusterError> {
+async fn step(
+    running: &Running,
+    learner: &MemberRecord,
+    progress: FollowerProgress,
+) -> Result<(), ClusterError> {
     let wants_vote = matches!(learner.joins, Joins::Voter { .. });
-    let (ready, has_matched) = (pace.is_close(), pace.matched.is_some());
+    let (ready, has_matched) = (progress.is_close(), progress.matched.is_some());
     // Builds of older versions cannot read the record of an adopted member.
     let version = running.machine.read(|state| state.ledger.version());
     let unrecorded = !learner.adopted && version >= SCHEDULING_VERSION;

@@ -17,7 +17,7 @@ use self::known_members::KnownMembers;
 use self::majority::check_majority;
 use crate::cluster::hello;
 use crate::errors::ClusterError;
-use crate::follower_lag::Pace;
+use crate::follower_lag::FollowerProgress;
 use crate::member::{Joins, MemberRecord};
 use crate::running::Running;
 use crate::transfer::step_aside;
@@ -82,7 +82,7 @@ async fn still_joins(
     let had_some = {
         let metrics = running.raft.metrics();
         let metrics = metrics.borrow_watched();
-        Pace::of(&metrics, id, running.config.lease()).matched.is_some()
+        FollowerProgress::of(&metrics, id, running.config.lease()).matched.is_some()
             || known.members.get(&id).is_some_and(|member| member.adopted)
     };
     // A learner that does not answer now may do so later.

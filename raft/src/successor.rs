@@ -10,7 +10,7 @@ use rollout_proto::v1::HelloResponse;
 use crate::cluster::hello;
 use crate::disk_space::DiskRoom;
 use crate::errors::ClusterError;
-use crate::follower_lag::Pace;
+use crate::follower_lag::FollowerProgress;
 use crate::member::MemberRecord;
 use crate::running::Running;
 use crate::transfer::{Handover, transfer_leader};
@@ -30,7 +30,8 @@ async fn others(running: &Running) -> Vec<(String, HelloResponse)> {
         let metrics = running.raft.metrics();
         let metrics = metrics.borrow_watched();
         let config = &metrics.membership_config;
-        let keeps_up = |id: u64| Pace::of(&metrics, id, running.config.lease()).keeps_up();
+        let keeps_up =
+            |id: u64| FollowerProgress::of(&metrics, id, running.config.lease()).keeps_up();
         let ids = config.voter_ids().filter(|id| *id != running.context.me && keeps_up(*id));
         ids.filter_map(|id| config.get_node(&id).cloned()).collect()
     };

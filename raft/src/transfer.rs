@@ -12,7 +12,7 @@ use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 
 use crate::errors::{ClusterError, NotLeader};
-use crate::follower_lag::{KEEPS_UP_WITHIN, LOOK_EVERY, Pace};
+use crate::follower_lag::{FollowerProgress, KEEPS_UP_WITHIN, LOOK_EVERY};
 use crate::running::Running;
 
 /// How long a transfer of leadership may take.
@@ -149,11 +149,12 @@ fn successor(running: &Running, to: Option<&str>) -> Result<u64, ClusterError> {
     let named =
         |id: &u64| config.get_node(id).is_some_and(|member| to.is_none_or(|to| member.name == to));
     let voters = config.voter_ids().filter(|id| *id != me && named(id));
-    let paces = voters.map(|id| (Pace::of(&metrics, id, running.config.lease()), id));
-    match (paces.max(), to) {
-        (Some((pace, id)), _) if pace.keeps_up() => Ok(id),
-        (Some((pace, _)), Some(name)) => Err(ClusterError::Unsafe(format!(
-            "{name} {pace}: nothing could be written until it has caught up; rolloutctl member list says how far each is"
+    let candidates =
+        voters.map(|id| (FollowerProgress::of(&metrics, id, running.config.lease()), id));
+    match (candidates.max(), to) {
+        (Some((progress, id)), _) if progress.keeps_up() => Ok(id),
+        (Some((progress, _)), Some(name)) => Err(ClusterError::Unsafe(format!(
+            "{name} {progress}: nothing could be written until it has caught up; rolloutctl member list says how far each is"
         ))),
         (Some(_), None) => Err(ClusterError::Unsafe(
             "no other voter answers and has nearly all of the log: rolloutctl member list says how far each is".to_owned(),

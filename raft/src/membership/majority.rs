@@ -11,7 +11,7 @@ use openraft::async_runtime::WatchReceiver;
 use super::known_members::KnownMembers;
 use crate::cluster::hello;
 use crate::errors::ClusterError;
-use crate::follower_lag::{KEEPS_UP_WITHIN, LACKS_MAX, LOOK_EVERY, Pace};
+use crate::follower_lag::{FollowerProgress, KEEPS_UP_WITHIN, LACKS_MAX, LOOK_EVERY};
 use crate::member::MemberRecord;
 use crate::running::Running;
 
@@ -113,7 +113,8 @@ fn behind(running: &Running, of: &BTreeSet<u64>) -> BTreeSet<u64> {
     let metrics = running.raft.metrics();
     let metrics = metrics.borrow_watched();
     let lease = running.config.lease();
-    let close = |id: u64| id == running.context.me || Pace::of(&metrics, id, lease).is_close();
+    let close =
+        |id: u64| id == running.context.me || FollowerProgress::of(&metrics, id, lease).is_close();
     of.iter().copied().filter(|id| !close(*id)).collect()
 }
 
