@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tonic::Status;
 use tracing::Instrument;
 
-use super::retry_backoff::Pace;
+use super::retry_backoff::RetryBackoff;
 use super::{CallOptions, Client, ClientError, HasHeader, MemberRef};
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, Outcome, RpcError};
@@ -32,7 +32,7 @@ pub(super) struct Call {
     what: &'static str,
     started: Instant,
     pub(super) deadline: Instant,
-    pub(super) pace: Pace,
+    pub(super) backoff: RetryBackoff,
     /// A hint to follow next, and those followed since the last success.
     hint: Option<Endpoint>,
     hinted: HashSet<Endpoint>,
@@ -191,7 +191,7 @@ impl Client {
             what,
             started,
             deadline: started + timeout,
-            pace: Pace::new(self.longest_wait()),
+            backoff: RetryBackoff::new(self.longest_wait()),
             hint: None,
             hinted: HashSet::new(),
             asked: false,
@@ -254,12 +254,12 @@ impl Client {
                 self.record_answer(leader, "did not answer the request in time".to_owned(), None);
                 self.drop_leader(leader);
                 call.doubt |= !options.read;
-                call.pace.reset();
+                call.backoff.reset();
             }
             Attempt::Left => {
                 self.record_answer(leader, "was silent when another one led".to_owned(), None);
                 call.doubt |= !options.read;
-                call.pace.reset();
+                call.backoff.reset();
             }
         }
         None
@@ -336,7 +336,7 @@ impl Client {
         self.report_wait(call);
         // The first hint is followed at once: it costs no member a second call.
         if call.hint.is_none() || call.hinted.len() > 1 {
-            sleep(call.pace.next_wait()).await;
+            sleep(call.backoff.next_wait()).await;
         }
     }
 

@@ -18,15 +18,15 @@ pub(super) const WAIT_MAX: Duration = Duration::from_millis(250);
 /// The shortest wait, however the random draw turns out.
 const WAIT_LEAST: Duration = Duration::from_millis(2);
 
-/// The pace of one streak of failures.
-pub(super) struct Pace {
+/// The waits between the tries of one streak of failures.
+pub(super) struct RetryBackoff {
     since: Option<Instant>,
     max: Duration,
 }
 
-impl Pace {
+impl RetryBackoff {
     pub(super) fn new(max: Duration) -> Self {
-        Pace { since: None, max }
+        RetryBackoff { since: None, max }
     }
 
     /// The wait before the next try. The first call starts the streak.
@@ -37,7 +37,7 @@ impl Pace {
     }
 
     /// Sets the start of the streak to that of an earlier call.
-    pub(super) fn began(&mut self, since: Instant) {
+    pub(super) fn set_start(&mut self, since: Instant) {
         self.since = Some(self.since.map_or(since, |earlier| earlier.min(since)));
     }
 
@@ -74,9 +74,9 @@ mod tests {
         let Some(since) = long_ago else { return };
         let max = Duration::from_secs(4);
         let draw = |_| {
-            let mut pace = Pace::new(max);
-            pace.began(since);
-            pace.next_wait()
+            let mut backoff = RetryBackoff::new(max);
+            backoff.set_start(since);
+            backoff.next_wait()
         };
         let waits: Vec<Duration> = (0..1000).map(draw).collect();
         assert!(waits.iter().all(|wait| *wait >= WAIT_LEAST && *wait <= max));
@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn a_new_streak_starts_with_the_shortest_wait() {
         let since = Instant::now().checked_sub(Duration::from_secs(9));
-        let mut pace = Pace { since, max: WAIT_MAX };
-        pace.reset();
-        assert!(pace.next_wait() <= WAIT_MIN);
+        let mut backoff = RetryBackoff { since, max: WAIT_MAX };
+        backoff.reset();
+        assert!(backoff.next_wait() <= WAIT_MIN);
     }
 }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::leader_calls::Call;
 use super::probe::ProbeAnswer;
-use super::retry_backoff::{Pace, WAIT_MAX};
+use super::retry_backoff::{RetryBackoff, WAIT_MAX};
 use super::{Client, ClientError, MemberRef};
 use crate::endpoint::Endpoint;
 
@@ -89,7 +89,7 @@ impl Client {
             return Err(call.give_up(self));
         };
         // While no member leads, calls come and go: each continues at the pace of those before it.
-        call.pace.began(*self.inner.lost.lock().get_or_insert_with(Instant::now));
+        call.backoff.set_start(*self.inner.lost.lock().get_or_insert_with(Instant::now));
         let mut search = Search::new();
         let mut answers = FuturesUnordered::new();
         self.inner.heard.lock().clear();
@@ -106,7 +106,7 @@ impl Client {
                         search.next_at = Instant::now() + self.alone();
                         answers.push(async move { (endpoint.clone(), self.probe(endpoint).await) });
                     }
-                    None => search.end_round(call.pace.next_wait() + self.part_of_many()),
+                    None => search.end_round(call.backoff.next_wait() + self.part_of_many()),
                 }
                 continue;
             }
@@ -169,7 +169,7 @@ impl Client {
         // One call asks, the others wait for its result.
         let _turn = self.inner.hedging.lock().await;
         let well = AtomicBool::new(false);
-        let mut pace = Pace::new(self.longest_wait());
+        let mut backoff = RetryBackoff::new(self.longest_wait());
         let mut asking: FuturesUnordered<_> = self
             .candidates()
             .into_iter()
@@ -188,7 +188,7 @@ impl Client {
                 Some(endpoint) => {
                     let wait = match well.load(Ordering::Relaxed) {
                         true => HEDGE_CALM.max(self.longest_wait()),
-                        false => pace.next_wait().max(HEDGE_AGAIN) + self.part_of_many(),
+                        false => backoff.next_wait().max(HEDGE_AGAIN) + self.part_of_many(),
                     };
                     asking.push(self.ask_after(endpoint, current, &well, wait));
                 }
