@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::uplink::Uplink;
 
-use self::concurrency::Pace;
+use self::concurrency::ConcurrencyLimit;
 use self::exchange::Exchanges;
 use self::failing_rows::Failing;
 use self::failure_report::ReportWithText;
@@ -142,7 +142,7 @@ enum Event {
 struct Running {
     cancel: CancellationToken,
     since: Instant,
-    /// See [`Pace::generation`].
+    /// See [`ConcurrencyLimit::generation`].
     generation: u64,
     row: EngineRow,
 }
@@ -155,7 +155,7 @@ struct Slot {
     loaded: Option<rollout_engine_protocol::Loaded>,
     /// Whether its process is up, as last reported to the slot.
     engine_up: bool,
-    pace: Pace,
+    concurrency: ConcurrencyLimit,
     feed: Feed,
     tokens: Tokens,
     fitting: Fitting,
@@ -245,7 +245,7 @@ impl Slot {
             block: parts.block,
             loaded: parts.engine.loaded(),
             engine: parts.engine,
-            pace: Pace::new(parts.concurrency),
+            concurrency: ConcurrencyLimit::new(parts.concurrency),
             feed: Feed::new(parts.seats),
             tokens: Tokens::new(parts.credit_tokens),
             fitting: Fitting::default(),

@@ -8,14 +8,14 @@
 const RECOVER_AFTER: usize = 32;
 
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct ConcurrencyLimit {
     max: usize,
     now: usize,
     finished: usize,
     generation: u64,
 }
 
-impl Pace {
+impl ConcurrencyLimit {
     pub(super) fn new(max: usize) -> Self {
         Self { max: max.max(1), now: max.max(1), finished: 0, generation: 0 }
     }
@@ -59,15 +59,15 @@ mod tests {
 
     #[test]
     fn exhausted_memory_halves_the_concurrency_once_and_it_recovers_slowly() {
-        let mut pace = Pace::new(8);
-        let before = pace.generation();
-        (0..8).for_each(|_| pace.out_of_memory(before));
-        assert_eq!(pace.limit(), 4);
-        (0..9).for_each(|_| pace.out_of_memory(pace.generation()));
-        assert_eq!(pace.limit(), 1);
-        (0..RECOVER_AFTER).for_each(|_| pace.finished());
-        assert_eq!(pace.limit(), 2);
-        (0..100 * RECOVER_AFTER).for_each(|_| pace.finished());
-        assert_eq!(pace.limit(), 8);
+        let mut limit = ConcurrencyLimit::new(8);
+        let before = limit.generation();
+        (0..8).for_each(|_| limit.out_of_memory(before));
+        assert_eq!(limit.limit(), 4);
+        (0..9).for_each(|_| limit.out_of_memory(limit.generation()));
+        assert_eq!(limit.limit(), 1);
+        (0..RECOVER_AFTER).for_each(|_| limit.finished());
+        assert_eq!(limit.limit(), 2);
+        (0..100 * RECOVER_AFTER).for_each(|_| limit.finished());
+        assert_eq!(limit.limit(), 8);
     }
 }

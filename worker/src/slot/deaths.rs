@@ -46,7 +46,7 @@ impl Slot {
         metrics::counter!("rollout_worker_rows_total", "outcome" => "engine_died")
             .increment(started.len() as u64);
         if class == FailureClass::OutOfMemory {
-            self.out_of_memory(self.pace.generation());
+            self.out_of_memory(self.concurrency.generation());
         }
         // Rows that were revoked a moment ago, and that the engine still had, ran as well.
         let unwanted = death.unwanted + death.rows.len().saturating_sub(started.len());
@@ -88,23 +88,23 @@ impl Slot {
 
     /// Memory ran out, so fewer rows run at once.
     pub(super) fn out_of_memory(&mut self, generation: u64) {
-        let before = self.pace.limit();
-        self.pace.out_of_memory(generation);
-        if self.pace.limit() != before {
+        let before = self.concurrency.limit();
+        self.concurrency.out_of_memory(generation);
+        if self.concurrency.limit() != before {
             tracing::warn!(
                 slot = self.index,
-                rows = self.pace.limit(),
+                rows = self.concurrency.limit(),
                 "memory ran out, fewer rows at once"
             );
         }
-        self.lease_table.lock().set_concurrency(self.pace.limit());
+        self.lease_table.lock().set_concurrency(self.concurrency.limit());
     }
 
     pub(super) fn row_succeeded(&mut self) {
-        let before = self.pace.limit();
-        self.pace.finished();
-        if self.pace.limit() != before {
-            self.lease_table.lock().set_concurrency(self.pace.limit());
+        let before = self.concurrency.limit();
+        self.concurrency.finished();
+        if self.concurrency.limit() != before {
+            self.lease_table.lock().set_concurrency(self.concurrency.limit());
         }
     }
 }

@@ -96,7 +96,7 @@ impl Slot {
     /// Rows to request.
     fn wanted(&self) -> u32 {
         let busy = self.lease_table.lock().busy();
-        let credit = self.credit.unwrap_or_else(|| self.feed.credit(self.pace.limit()));
+        let credit = self.credit.unwrap_or_else(|| self.feed.credit(self.concurrency.limit()));
         let asks =
             self.wanted_to_try().unwrap_or_else(|| one_pull(credit, busy, self.queue.is_empty()));
         let eligible = self.ineligible.borrow().is_none()

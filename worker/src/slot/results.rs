@@ -156,8 +156,8 @@ impl Slot {
 
     /// When the slot, with its free places, counts as getting no rows.
     fn hungry_at(&self) -> Option<Instant> {
-        let places =
-            self.running.len() < self.pace.limit() && self.lease_table.lock().queued().is_empty();
+        let places = self.running.len() < self.concurrency.limit()
+            && self.lease_table.lock().queued().is_empty();
         let asks = places && self.exchanges.may_be_parked();
         self.last_exchange_at
             .filter(|_| asks)

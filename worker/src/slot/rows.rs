@@ -103,7 +103,7 @@ impl Slot {
             }
             let cancel = CancellationToken::new();
             self.lease_table.lock().start(lease, number);
-            let generation = self.pace.generation();
+            let generation = self.concurrency.generation();
             let since = Instant::now();
             let running = Running { cancel: cancel.clone(), since, generation, row: row.clone() };
             self.running.insert((lease, number), running);
@@ -121,8 +121,8 @@ impl Slot {
     /// Rows that may be in the engine: those that it runs at once, and those that wait in it so that none of its steps
     /// waits for this slot. After memory ran out none may wait, because the engine would run all of them.
     fn room(&self) -> usize {
-        let ahead = if self.pace.is_full() { self.feed.ahead() } else { 0 };
-        self.pace.limit() + ahead
+        let ahead = if self.concurrency.is_full() { self.feed.ahead() } else { 0 };
+        self.concurrency.limit() + ahead
     }
 
     pub(super) fn watch_progress(&mut self) {

@@ -32,7 +32,7 @@ impl Slot {
 
     fn last_unstarted(&self, request: &v1::Yield) -> LeasedRows {
         let places = match self.engine_up {
-            true => self.pace.limit().saturating_sub(self.running.len()),
+            true => self.concurrency.limit().saturating_sub(self.running.len()),
             false => 0,
         };
         let lease_table = self.lease_table.lock();
