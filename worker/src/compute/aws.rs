@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::metadata::{Metadata, MetadataError, MetadataResponse};
-use super::metadata_failures::Trouble;
+use super::metadata_failures::MetadataFailures;
 use super::{ComputeHint, Notice, as_label, notice_terms};
 
 const TOKEN_PATH: &str = "/latest/api/token";
@@ -51,7 +51,7 @@ pub(super) struct Aws {
     reported: Option<String>,
     /// Whether a rebalance recommendation was reported.
     advised: bool,
-    trouble: Trouble,
+    failures: MetadataFailures,
 }
 
 #[derive(Deserialize)]
@@ -69,7 +69,7 @@ impl Aws {
             token: None,
             reported: None,
             advised: false,
-            trouble: Trouble::new(notice_terms::AWS.lead / 8),
+            failures: MetadataFailures::new(notice_terms::AWS.lead / 8),
         })
     }
 
@@ -149,13 +149,13 @@ impl Aws {
         loop {
             let wait = match self.look().await {
                 Ok(found) => {
-                    self.trouble.over();
+                    self.failures.record_success();
                     if let Some(notice) = found {
                         return notice;
                     }
                     self.poll
                 }
-                Err(error) => self.trouble.met(&error),
+                Err(error) => self.failures.record_failure(&error),
             };
             tokio::time::sleep(wait).await;
         }

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
 use super::metadata::{Metadata, MetadataError, MetadataResponse};
-use super::metadata_failures::Trouble;
+use super::metadata_failures::MetadataFailures;
 use super::{ComputeHint, Notice, as_label, notice_terms};
 
 const EVENTS_PATH: &str = "/metadata/scheduledevents?api-version=2020-07-01";
@@ -73,7 +73,7 @@ pub(super) struct Azure {
     answered: bool,
     /// Identity and time of each event that was reported and is still in the document.
     reported: Vec<(String, String)>,
-    trouble: Trouble,
+    failures: MetadataFailures,
 }
 
 impl Azure {
@@ -84,7 +84,7 @@ impl Azure {
             machine: None,
             answered: false,
             reported: Vec::new(),
-            trouble: Trouble::new(notice_terms::AZURE.lead / 8),
+            failures: MetadataFailures::new(notice_terms::AZURE.lead / 8),
         })
     }
 
@@ -139,13 +139,13 @@ impl Azure {
         loop {
             let wait = match self.look().await {
                 Ok(found) => {
-                    self.trouble.over();
+                    self.failures.record_success();
                     if let Some(notice) = found {
                         return notice;
                     }
                     self.poll
                 }
-                Err(error) => self.trouble.met(&error),
+                Err(error) => self.failures.record_failure(&error),
             };
             tokio::time::sleep(wait).await;
         }

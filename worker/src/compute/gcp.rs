@@ -13,7 +13,7 @@ use reqwest::{Method, StatusCode};
 use tokio::time::Instant;
 
 use super::metadata::{Metadata, MetadataError, MetadataResponse};
-use super::metadata_failures::Trouble;
+use super::metadata_failures::MetadataFailures;
 use super::{ComputeHint, Notice, as_label, notice_terms};
 
 const INSTANCE: &str = "/computeMetadata/v1/instance/";
@@ -33,7 +33,7 @@ struct Watched {
     etag: Option<String>,
     value: Option<&'static str>,
     asked_at: Option<Instant>,
-    trouble: Trouble,
+    failures: MetadataFailures,
 }
 
 pub(super) struct Gcp {
@@ -44,8 +44,8 @@ pub(super) struct Gcp {
 
 impl Watched {
     fn new(name: &'static str, expected: &'static [&'static str]) -> Self {
-        let trouble = Trouble::new(notice_terms::GCP.lead / 8);
-        Self { name, expected, etag: None, value: None, asked_at: None, trouble }
+        let failures = MetadataFailures::new(notice_terms::GCP.lead / 8);
+        Self { name, expected, etag: None, value: None, asked_at: None, failures }
     }
 
     /// Resolves with the first value, and then whenever it changes.
@@ -57,12 +57,12 @@ impl Watched {
             self.asked_at = Some(Instant::now());
             match self.look(metadata).await {
                 Ok(value) => {
-                    self.trouble.over();
+                    self.failures.record_success();
                     if self.value.replace(value) != Some(value) {
                         return value;
                     }
                 }
-                Err(error) => tokio::time::sleep(self.trouble.met(&error)).await,
+                Err(error) => tokio::time::sleep(self.failures.record_failure(&error)).await,
             }
         }
     }

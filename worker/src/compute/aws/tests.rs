@@ -81,7 +81,7 @@ async fn imds() -> (Shared<Imds>, Server) {
 
 fn aws(server: &Server) -> Aws {
     let mut aws = Aws::new(&server.endpoint, Duration::from_millis(10)).unwrap();
-    aws.trouble = Trouble::new(Duration::from_millis(20));
+    aws.failures = MetadataFailures::new(Duration::from_millis(20));
     aws
 }
 

@@ -55,7 +55,7 @@ async fn service() -> (Shared<Service>, Server) {
 
 fn azure(server: &Server) -> Azure {
     let mut azure = Azure::new(&server.endpoint, Duration::from_millis(10)).unwrap();
-    azure.trouble = Trouble::new(Duration::from_millis(20));
+    azure.failures = MetadataFailures::new(Duration::from_millis(20));
     azure
 }
 
