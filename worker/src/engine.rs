@@ -27,7 +27,7 @@ use rollout_engine_protocol::Loaded;
 use rollout_proto::v1::FailureClass;
 
 pub(crate) use self::host::Death;
-pub(crate) use self::host::process_totals::Fed;
+pub(crate) use self::host::process_totals::ProcessTotals;
 pub use self::mock_host::mock_engine;
 
 use self::host::HostEngine;
@@ -159,11 +159,12 @@ pub(crate) trait Engine: Send + Sync {
     }
 
     /// Its counters so far, if it counts.
-    fn fed(&self) -> Option<Fed> {
+    fn process_totals(&self) -> Option<ProcessTotals> {
         None
     }
 
-    /// Returns when [`fed`](Self::fed) has changed since it was last read; never for an engine that does not count.
+    /// Returns when [`process_totals`](Self::process_totals) has changed since it was last read; never for an engine
+    /// that does not count.
     fn progressed(&self) -> BoxFuture<'_, ()> {
         futures::future::pending().boxed()
     }

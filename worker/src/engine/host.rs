@@ -25,7 +25,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) use self::process::Program;
-use self::process_totals::Fed;
+use self::process_totals::ProcessTotals;
 use self::supervisor::Supervisor;
 use super::evidence::DeathEvidence;
 use super::xid::{Xid, Xids};
@@ -128,7 +128,7 @@ struct Shared {
     rows: Mutex<Rows>,
     changed: Notify,
     /// What the engine has done, over all of its lives.
-    fed: Mutex<Fed>,
+    totals: Mutex<ProcessTotals>,
     progressed: Notify,
     /// What the latest ready process reported about itself.
     loaded: Mutex<Option<Loaded>>,
@@ -215,8 +215,8 @@ impl Engine for HostEngine {
         *self.state.borrow() == State::Ready
     }
 
-    fn fed(&self) -> Option<Fed> {
-        Some(*self.shared.fed.lock())
+    fn process_totals(&self) -> Option<ProcessTotals> {
+        Some(*self.shared.totals.lock())
     }
 
     fn loaded(&self) -> Option<Loaded> {

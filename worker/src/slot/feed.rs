@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::engine::Fed;
+use crate::engine::ProcessTotals;
 
 /// How long a pull or a part takes to be answered, including a part's own linger.
 const ROUND: Duration = Duration::from_millis(1500);
@@ -21,7 +21,7 @@ pub(super) struct Feed {
     /// Sequences that the engine runs at once; 0 for an engine that is not fed ahead.
     seats: usize,
     ahead: usize,
-    seen: Fed,
+    seen: ProcessTotals,
     /// Steps that were not full, and for which it is unknown whether there was a row.
     undecided: u64,
     window: Option<Window>,
@@ -42,7 +42,7 @@ impl Feed {
         Self {
             seats,
             ahead: seats.div_ceil(4),
-            seen: Fed::default(),
+            seen: ProcessTotals::default(),
             undecided: 0,
             window: None,
             rate: 0.0,
@@ -72,7 +72,7 @@ impl Feed {
     }
 
     /// The engine has reported its counters; `more_here` means that rows waited here that could have been started.
-    pub(super) fn progressed(&mut self, now: Fed, more_here: bool) {
+    pub(super) fn progressed(&mut self, now: ProcessTotals, more_here: bool) {
         let before = std::mem::replace(&mut self.seen, now);
         let not_full = now.steps_not_full.saturating_sub(before.steps_not_full);
         let hungry = now.steps_hungry.saturating_sub(before.steps_hungry);
@@ -130,22 +130,27 @@ fn count(which: &'static str, steps: u64) {
 mod tests {
     use super::*;
 
-    fn fed(steps: u64, not_full: u64, hungry: u64) -> Fed {
-        Fed { steps, steps_not_full: not_full, steps_hungry: hungry, ..Fed::default() }
+    fn totals(steps: u64, not_full: u64, hungry: u64) -> ProcessTotals {
+        ProcessTotals {
+            steps,
+            steps_not_full: not_full,
+            steps_hungry: hungry,
+            ..ProcessTotals::default()
+        }
     }
 
     #[test]
     fn a_step_is_starved_only_if_there_was_a_row_for_it() {
         let mut feed = Feed::new(8);
-        feed.progressed(fed(10, 4, 4), false);
+        feed.progressed(totals(10, 4, 4), false);
         feed.answered(false);
         assert_eq!(feed.starved(), (10, 0), "the leader had none");
-        feed.progressed(fed(20, 6, 6), false);
+        feed.progressed(totals(20, 6, 6), false);
         feed.answered(true);
         assert_eq!(feed.starved(), (20, 2), "the leader had some");
         feed.answered(true);
         assert_eq!(feed.starved(), (20, 2));
-        feed.progressed(fed(30, 9, 6), true);
+        feed.progressed(totals(30, 9, 6), true);
         assert_eq!(feed.starved(), (30, 5), "rows waited here");
     }
 
@@ -153,10 +158,10 @@ mod tests {
     fn more_rows_wait_in_an_engine_that_ran_dry_and_never_more_than_it_runs() {
         let mut feed = Feed::new(8);
         assert_eq!(feed.ahead(), 2);
-        feed.progressed(fed(1, 1, 1), false);
+        feed.progressed(totals(1, 1, 1), false);
         assert_eq!(feed.ahead(), 2, "there was nothing to give");
         for hungry in 2..6 {
-            feed.progressed(fed(hungry, hungry, hungry), true);
+            feed.progressed(totals(hungry, hungry, hungry), true);
         }
         assert_eq!(feed.ahead(), 8);
         assert_eq!(Feed::new(0).ahead(), 0);

@@ -136,9 +136,9 @@ impl Slot {
     /// The engine's counters have changed.
     pub(super) fn engine_progressed(&mut self) {
         self.watch_progress();
-        if let Some(fed) = self.engine.fed() {
+        if let Some(totals) = self.engine.process_totals() {
             let more_here = !self.queue.is_empty() && self.alone.is_empty() && self.drain.is_none();
-            self.feed.progressed(fed, more_here);
+            self.feed.progressed(totals, more_here);
         }
     }
 

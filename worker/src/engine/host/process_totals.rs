@@ -7,14 +7,14 @@ use rollout_engine_protocol::Counters;
 
 /// What was done over all lives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Fed {
+pub(crate) struct ProcessTotals {
     pub(crate) steps: u64,
     pub(crate) steps_not_full: u64,
     pub(crate) steps_hungry: u64,
     pub(crate) tokens: u64,
 }
 
-impl Fed {
+impl ProcessTotals {
     /// Adds what a life did between two of its messages.
     pub(super) fn add(&mut self, before: Counters, now: Counters) {
         let grown = |of: fn(&Counters) -> u64| of(&now).saturating_sub(of(&before));
@@ -37,13 +37,13 @@ mod tests {
 
     #[test]
     fn a_new_life_begins_at_nothing_and_the_sums_go_on() {
-        let mut fed = Fed::default();
+        let mut totals = ProcessTotals::default();
         let at = |steps| Counters { steps, ..Counters::default() };
-        fed.add(Counters::default(), at(5));
-        fed.add(at(5), at(9));
-        fed.add(Counters::default(), at(3));
-        assert_eq!(fed.steps, 12);
-        fed.add(at(3), at(1));
-        assert_eq!(fed.steps, 12, "a process that counts backwards");
+        totals.add(Counters::default(), at(5));
+        totals.add(at(5), at(9));
+        totals.add(Counters::default(), at(3));
+        assert_eq!(totals.steps, 12);
+        totals.add(at(3), at(1));
+        assert_eq!(totals.steps, 12, "a process that counts backwards");
     }
 }

@@ -298,7 +298,7 @@ impl Supervisor {
                     life.progress = Instant::now();
                 }
                 drop(rows);
-                self.shared.fed.lock().add(before, counters);
+                self.shared.totals.lock().add(before, counters);
                 self.shared.progressed.notify_one();
             }
             FromEngine::Hello { .. } | FromEngine::Ready | FromEngine::Loaded(_) => return false,
