@@ -44,7 +44,7 @@ use self::failure_report::ReportWithText;
 use self::feed::Feed;
 use self::load::{Loaded, Loader};
 use self::refusals::Refusals;
-use self::row_durations::Fitting;
+use self::row_durations::RowDurations;
 use self::tokens::Tokens;
 use self::upload::{Uploaded, Uploader};
 use crate::combiner::{Combiner, Member};
@@ -158,7 +158,7 @@ struct Slot {
     concurrency: ConcurrencyLimit,
     feed: Feed,
     tokens: Tokens,
-    fitting: Fitting,
+    row_durations: RowDurations,
     failing: Failing,
     credit: Option<usize>,
     part: PartConfig,
@@ -248,7 +248,7 @@ impl Slot {
             concurrency: ConcurrencyLimit::new(parts.concurrency),
             feed: Feed::new(parts.seats),
             tokens: Tokens::new(parts.credit_tokens),
-            fitting: Fitting::default(),
+            row_durations: RowDurations::default(),
             failing: Failing::new(parts.concurrency),
             credit: parts.credit,
             part: parts.part,

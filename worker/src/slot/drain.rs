@@ -29,7 +29,7 @@ impl Slot {
         let left = deadline.saturating_duration_since(now);
         let too_long = self.running.iter().filter(|((lease, _), running)| {
             let so_far = now.saturating_duration_since(running.since);
-            !running.cancel.is_cancelled() && !self.fitting.may_end(lease.0, so_far, left)
+            !running.cancel.is_cancelled() && !self.row_durations.may_end(lease.0, so_far, left)
         });
         let mut rows = 0;
         for (_, running) in too_long {

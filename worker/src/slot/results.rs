@@ -70,7 +70,7 @@ impl Slot {
                 Ok(finished) if finished.body.len() <= BODY_BYTES_MAX => {
                     let patience = self.patience(lease, running.as_ref().map(|r| &*r.row.run));
                     if let Some(running) = running {
-                        self.fitting.took(lease.0, running.since.elapsed());
+                        self.row_durations.record(lease.0, running.since.elapsed());
                         let (prompt, all) =
                             (completion.prompt_tokens, completion.completion_tokens);
                         self.tokens.ended(running.row.body.len(), prompt, all);

@@ -16,24 +16,24 @@ const LEAST: usize = 4;
 const ONE_IN: usize = 10;
 
 #[derive(Debug, Default)]
-pub(super) struct Fitting {
+pub(super) struct RowDurations {
     /// Run and duration, the newest last.
-    took: VecDeque<(u32, Duration)>,
+    recent: VecDeque<(u32, Duration)>,
 }
 
-impl Fitting {
+impl RowDurations {
     /// Records how long a row of that run took to succeed.
-    pub(super) fn took(&mut self, run: u32, time: Duration) {
-        if self.took.len() == REMEMBERED {
-            self.took.pop_front();
+    pub(super) fn record(&mut self, run: u32, time: Duration) {
+        if self.recent.len() == REMEMBERED {
+            self.recent.pop_front();
         }
-        self.took.push_back((run, time));
+        self.recent.push_back((run, time));
     }
 
     /// Whether a row of that run, which has run for `so_far`, may end within `left`.
     pub(super) fn may_end(&self, run: u32, so_far: Duration, left: Duration) -> bool {
         let (mut longer, mut in_time) = (0, 0);
-        for (_, time) in self.took.iter().filter(|(of, time)| *of == run && *time > so_far) {
+        for (_, time) in self.recent.iter().filter(|(of, time)| *of == run && *time > so_far) {
             longer += 1;
             in_time += usize::from(*time - so_far <= left);
         }
@@ -51,35 +51,35 @@ mod tests {
 
     #[test]
     fn a_row_without_measurements_may_end_at_any_time() {
-        let mut fitting = Fitting::default();
-        assert!(fitting.may_end(1, seconds(0), seconds(0)));
-        (0..100).for_each(|_| fitting.took(2, seconds(60)));
-        assert!(fitting.may_end(1, seconds(0), seconds(1)), "another run's rows say nothing");
-        (1..LEAST).for_each(|_| fitting.took(1, seconds(60)));
-        assert!(fitting.may_end(1, seconds(0), seconds(1)), "few rows say nothing");
-        fitting.took(1, seconds(60));
-        assert!(!fitting.may_end(1, seconds(0), seconds(1)));
-        assert!(fitting.may_end(1, seconds(61), seconds(1)), "longer than all that is known");
+        let mut durations = RowDurations::default();
+        assert!(durations.may_end(1, seconds(0), seconds(0)));
+        (0..100).for_each(|_| durations.record(2, seconds(60)));
+        assert!(durations.may_end(1, seconds(0), seconds(1)), "another run's rows say nothing");
+        (1..LEAST).for_each(|_| durations.record(1, seconds(60)));
+        assert!(durations.may_end(1, seconds(0), seconds(1)), "few rows say nothing");
+        durations.record(1, seconds(60));
+        assert!(!durations.may_end(1, seconds(0), seconds(1)));
+        assert!(durations.may_end(1, seconds(61), seconds(1)), "longer than all that is known");
     }
 
     #[test]
     fn the_time_that_a_row_has_run_already_counts() {
-        let mut fitting = Fitting::default();
-        (0..20).for_each(|_| fitting.took(1, seconds(30)));
-        assert!(!fitting.may_end(1, seconds(10), seconds(19)));
-        assert!(fitting.may_end(1, seconds(10), seconds(20)));
+        let mut durations = RowDurations::default();
+        (0..20).for_each(|_| durations.record(1, seconds(30)));
+        assert!(!durations.may_end(1, seconds(10), seconds(19)));
+        assert!(durations.may_end(1, seconds(10), seconds(20)));
     }
 
     #[test]
     fn a_fair_chance_is_enough_and_old_rows_are_forgotten() {
-        let mut fitting = Fitting::default();
-        (0..18).for_each(|_| fitting.took(1, seconds(30)));
-        fitting.took(1, seconds(5));
-        assert!(!fitting.may_end(1, seconds(0), seconds(10)), "one in nineteen");
-        fitting.took(1, seconds(5));
-        assert!(fitting.may_end(1, seconds(0), seconds(10)), "one in ten");
-        assert!(!fitting.may_end(1, seconds(6), seconds(10)), "the quick ones would be over");
-        (0..REMEMBERED).for_each(|_| fitting.took(1, seconds(2)));
-        assert!(fitting.may_end(1, seconds(0), seconds(2)));
+        let mut durations = RowDurations::default();
+        (0..18).for_each(|_| durations.record(1, seconds(30)));
+        durations.record(1, seconds(5));
+        assert!(!durations.may_end(1, seconds(0), seconds(10)), "one in nineteen");
+        durations.record(1, seconds(5));
+        assert!(durations.may_end(1, seconds(0), seconds(10)), "one in ten");
+        assert!(!durations.may_end(1, seconds(6), seconds(10)), "the quick ones would be over");
+        (0..REMEMBERED).for_each(|_| durations.record(1, seconds(2)));
+        assert!(durations.may_end(1, seconds(0), seconds(2)));
     }
 }
