@@ -74,7 +74,7 @@ pub use leadership::Leadership;
 pub use member::{BadClusterId, ClusterId, Joins, MAX_MEMBER_TEXT_BYTES, MemberRecord};
 pub use node::Node;
 pub use peer::PeerService;
-pub use reachability::{Contact, MemberContact};
+pub use reachability::{MemberReachability, Reachability};
 pub use restore::{RestoreError, RestorePlan, Restored, restore};
 pub use rollout_storage::{NO_SPACE_EXIT, Space};
 pub use rtt::RoundTrips;

@@ -24,7 +24,7 @@ const GOODBYE_LIMIT: Duration = Duration::from_millis(500);
 
 /// The state of a member's latest known process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contact {
+pub enum Reachability {
     /// Too little is known yet.
     Unclear,
     /// It answers.
@@ -35,9 +35,9 @@ pub enum Contact {
     Stopped,
 }
 
-/// The contact with one member's process.
+/// The reachability of one member's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemberContact {
+pub struct MemberReachability {
     pub id: u64,
     pub name: String,
     /// When its process started, in milliseconds since 1970 by its own clock; 0 while it has not answered.
@@ -46,32 +46,32 @@ pub struct MemberContact {
     /// another process since then.
     pub as_of: Option<Instant>,
     /// Its state.
-    pub contact: Contact,
+    pub reachability: Reachability,
 }
 
-/// The contacts with all other members.
+/// The reachability of all other members.
 #[derive(Default)]
-pub(crate) struct Contacts(Mutex<BTreeMap<u64, ContactRecord>>);
+pub(crate) struct ReachabilityTable(Mutex<BTreeMap<u64, ReachabilityRecord>>);
 
 #[derive(Default)]
-struct ContactRecord {
+struct ReachabilityRecord {
     started_ms: u64,
     as_of: Option<Instant>,
     /// The start time of the process that announced that it stops.
     stops: Option<u64>,
-    asked: Option<ContactStreak>,
+    streak: Option<AnswerStreak>,
 }
 
 /// Questions in a row that had the same outcome.
 #[derive(Clone, Copy)]
-struct ContactStreak {
+struct AnswerStreak {
     answered: bool,
     /// When the first of these questions was asked.
     since: Instant,
     times: u32,
 }
 
-impl Contacts {
+impl ReachabilityTable {
     /// The member's process with that start time answered a question asked at `asked`.
     pub(crate) fn answered(&self, id: u64, started_ms: u64, asked: Instant) {
         let mut all = self.0.lock();
@@ -93,46 +93,46 @@ impl Contacts {
         known.as_of = Some(Instant::now());
     }
 
-    /// Drops the contacts that are no longer members.
+    /// Drops those that are no longer members.
     pub(crate) fn keep(&self, members: &[MemberRecord]) {
         self.0.lock().retain(|id, _| members.iter().any(|member| member.id == *id));
     }
 
-    /// The contact with a member.
-    pub(crate) fn of(&self, member: &MemberRecord, now: Instant) -> MemberContact {
+    /// The reachability of a member.
+    pub(crate) fn of(&self, member: &MemberRecord, now: Instant) -> MemberReachability {
         let all = self.0.lock();
         let known = all.get(&member.id);
-        MemberContact {
+        MemberReachability {
             id: member.id,
             name: member.name.clone(),
             started_ms: known.map_or(0, |known| known.started_ms),
             as_of: known.and_then(|known| known.as_of),
-            contact: known.map_or(Contact::Unclear, |known| known.contact(now)),
+            reachability: known.map_or(Reachability::Unclear, |known| known.reachability(now)),
         }
     }
 }
 
-impl ContactRecord {
+impl ReachabilityRecord {
     fn count(&mut self, answered: bool, since: Instant) {
-        match &mut self.asked {
-            Some(asked) if asked.answered == answered => {
-                asked.times = asked.times.saturating_add(1)
+        match &mut self.streak {
+            Some(streak) if streak.answered == answered => {
+                streak.times = streak.times.saturating_add(1)
             }
-            asked => *asked = Some(ContactStreak { answered, since, times: 1 }),
+            streak => *streak = Some(AnswerStreak { answered, since, times: 1 }),
         }
     }
 
-    fn contact(&self, now: Instant) -> Contact {
+    fn reachability(&self, now: Instant) -> Reachability {
         if self.stops.is_some_and(|stops| stops == self.started_ms) {
-            return Contact::Stopped;
+            return Reachability::Stopped;
         }
-        let steady = |asked: &ContactStreak| {
-            asked.times >= ASKS_MIN && now.saturating_duration_since(asked.since) >= STEADY_AFTER
+        let steady = |streak: &AnswerStreak| {
+            streak.times >= ASKS_MIN && now.saturating_duration_since(streak.since) >= STEADY_AFTER
         };
-        match self.asked.filter(steady) {
-            Some(ContactStreak { answered: true, .. }) => Contact::Reachable,
-            Some(ContactStreak { answered: false, .. }) => Contact::Unreachable,
-            None => Contact::Unclear,
+        match self.streak.filter(steady) {
+            Some(AnswerStreak { answered: true, .. }) => Reachability::Reachable,
+            Some(AnswerStreak { answered: false, .. }) => Reachability::Unreachable,
+            None => Reachability::Unclear,
         }
     }
 }
@@ -177,34 +177,34 @@ mod tests {
         }
     }
 
-    /// The contact after questions once a second from `from` on.
-    fn ask(contacts: &Contacts, from: Instant, outcomes: &[bool]) -> Contact {
+    /// The reachability after questions once a second from `from` on.
+    fn ask(table: &ReachabilityTable, from: Instant, outcomes: &[bool]) -> Reachability {
         let mut at = from;
         for (second, answered) in (0..).zip(outcomes) {
             at = from + Duration::from_secs(second);
             match answered {
-                true => contacts.answered(2, 100, at),
-                false => contacts.silent(2, at),
+                true => table.answered(2, 100, at),
+                false => table.silent(2, at),
             }
         }
-        contacts.of(&member(), at).contact
+        table.of(&member(), at).reachability
     }
 
     #[test]
     fn a_member_is_unreachable_after_five_steady_seconds_and_flapping_is_no_change() {
-        let (contacts, now) = (Contacts::default(), Instant::now());
+        let (table, now) = (ReachabilityTable::default(), Instant::now());
         let after = |seconds| now + Duration::from_secs(seconds);
-        assert_eq!(contacts.of(&member(), now).contact, Contact::Unclear);
-        assert_eq!(ask(&contacts, now, &[true; 5]), Contact::Unclear);
-        assert_eq!(ask(&contacts, after(5), &[true]), Contact::Reachable);
-        assert_eq!(ask(&contacts, after(6), &[false; 5]), Contact::Unclear);
-        assert_eq!(ask(&contacts, after(11), &[false]), Contact::Unreachable);
+        assert_eq!(table.of(&member(), now).reachability, Reachability::Unclear);
+        assert_eq!(ask(&table, now, &[true; 5]), Reachability::Unclear);
+        assert_eq!(ask(&table, after(5), &[true]), Reachability::Reachable);
+        assert_eq!(ask(&table, after(6), &[false; 5]), Reachability::Unclear);
+        assert_eq!(ask(&table, after(11), &[false]), Reachability::Unreachable);
         let flapping = [true, false].repeat(100);
-        assert_eq!(ask(&contacts, after(12), &flapping), Contact::Unclear);
-        assert_eq!(ask(&contacts, after(300), &[true; 6]), Contact::Reachable);
+        assert_eq!(ask(&table, after(12), &flapping), Reachability::Unclear);
+        assert_eq!(ask(&table, after(300), &[true; 6]), Reachability::Reachable);
         // This machine was suspended: one question was asked before and is late.
-        contacts.silent(2, after(306));
-        assert_eq!(contacts.of(&member(), after(1000)).contact, Contact::Unclear);
+        table.silent(2, after(306));
+        assert_eq!(table.of(&member(), after(1000)).reachability, Reachability::Unclear);
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -229,10 +229,10 @@ mod tests {
         let why = LeaderLeft::HandedOver(Handover::Stopping);
         assert_eq!(next.leader_left(term, &name), why);
         assert_ne!(next.leader_left(term + 100, &name), why);
-        let contacts = next.contacts();
-        assert_eq!(contacts.len(), 3);
-        let former = contacts.iter().find(|at| at.name == name).expect("a member");
-        assert_eq!(former.contact, Contact::Stopped);
+        let members = next.reachability();
+        assert_eq!(members.len(), 3);
+        let former = members.iter().find(|at| at.name == name).expect("a member");
+        assert_eq!(former.reachability, Reachability::Stopped);
         assert!(former.started_ms > 0);
         for node in &nodes {
             node.stop().await;
@@ -241,21 +241,21 @@ mod tests {
 
     #[test]
     fn a_process_that_said_it_stops_has_stopped_until_the_next_one_answers() {
-        let (contacts, now) = (Contacts::default(), Instant::now());
-        contacts.answered(2, 100, now);
-        contacts.stops(2, 100);
-        contacts.answered(2, 100, now);
-        let known = contacts.of(&member(), now);
-        assert_eq!((known.contact, known.started_ms), (Contact::Stopped, 100));
-        contacts.answered(2, 200, now);
-        let known = contacts.of(&member(), now);
-        assert_eq!((known.contact, known.started_ms), (Contact::Unclear, 200));
+        let (table, now) = (ReachabilityTable::default(), Instant::now());
+        table.answered(2, 100, now);
+        table.stops(2, 100);
+        table.answered(2, 100, now);
+        let known = table.of(&member(), now);
+        assert_eq!((known.reachability, known.started_ms), (Reachability::Stopped, 100));
+        table.answered(2, 200, now);
+        let known = table.of(&member(), now);
+        assert_eq!((known.reachability, known.started_ms), (Reachability::Unclear, 200));
         let later = now + Duration::from_secs(1);
-        contacts.silent(2, later);
-        assert_eq!(contacts.of(&member(), later).as_of, Some(now), "this one did not answer");
-        contacts.answered(2, 200, later);
-        assert_eq!(contacts.of(&member(), later).as_of, Some(later));
-        contacts.keep(&[]);
-        assert_eq!(contacts.of(&member(), now).started_ms, 0);
+        table.silent(2, later);
+        assert_eq!(table.of(&member(), later).as_of, Some(now), "this one did not answer");
+        table.answered(2, 200, later);
+        assert_eq!(table.of(&member(), later).as_of, Some(later));
+        table.keep(&[]);
+        assert_eq!(table.of(&member(), now).started_ms, 0);
     }
 }

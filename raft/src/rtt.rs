@@ -102,7 +102,7 @@ pub(crate) async fn watch(running: Arc<Running>) {
             _ = due.tick() => {
                 let members = running.peers_except(running.context.me);
                 running.round_trips.keep(&members);
-                running.contacts.keep(&members);
+                running.reachability.keep(&members);
                 for member in members {
                     if pinging.insert(member.id) {
                         under_way.push(ask(&running, member));
@@ -137,13 +137,13 @@ async fn ask(running: &Running, member: MemberRecord) -> u64 {
             let its_own =
                 answer.member_id == member.id && answer.cluster_id == running.context.cluster_text;
             match its_own {
-                true => running.contacts.answered(member.id, answer.started_ms, begun),
-                false => running.contacts.silent(member.id, begun),
+                true => running.reachability.answered(member.id, answer.started_ms, begun),
+                false => running.reachability.silent(member.id, begun),
             }
         }
         _ => {
             running.round_trips.age(member.id, begun.elapsed());
-            running.contacts.silent(member.id, begun);
+            running.reachability.silent(member.id, begun);
         }
     }
     member.id

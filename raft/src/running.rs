@@ -27,7 +27,7 @@ use crate::machine::Machine;
 use crate::member::MemberRecord;
 use crate::peer::{Dialer, PeerContext, PeerLinks, Presence};
 use crate::progress::Progress;
-use crate::reachability::Contacts;
+use crate::reachability::ReachabilityTable;
 use crate::reads::ReadQueue;
 use crate::rtt::{self, Samples};
 use crate::state_machine::StateMachine;
@@ -56,7 +56,7 @@ pub(crate) struct Running {
     /// To the other members.
     pub(crate) round_trips: Samples,
     /// With the other members' processes.
-    pub(crate) contacts: Contacts,
+    pub(crate) reachability: ReachabilityTable,
     /// When this process of the member started, in milliseconds since 1970: names it to the others.
     pub(crate) started_ms: u64,
     /// Tells when the stores are closed.
@@ -167,7 +167,7 @@ impl Running {
             promise,
             read_lease,
             round_trips: Samples::default(),
-            contacts: Contacts::default(),
+            reachability: ReachabilityTable::default(),
             started_ms: since_1970_ms(),
             open,
             closing: AtomicBool::new(false),

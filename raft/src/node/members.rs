@@ -11,7 +11,7 @@ use super::Node;
 use crate::errors::ClusterError;
 use crate::member::MemberRecord;
 use crate::quorum::since_quorum;
-use crate::reachability::{self, Contact, MemberContact};
+use crate::reachability::{self, MemberReachability, Reachability};
 use crate::transfer::{self, Handover, LeaderLeft};
 use crate::{cluster, membership, successor};
 
@@ -144,14 +144,15 @@ impl Node {
         reachability::announce_stop(&running).await;
     }
 
-    /// The contacts with the processes of all members, this one's first. Empty while it belongs to no cluster.
-    pub fn contacts(&self) -> Vec<MemberContact> {
+    /// The reachability of the processes of all members, this one's first. Empty while it belongs to no cluster.
+    pub fn reachability(&self) -> Vec<MemberReachability> {
         let Some(running) = self.running() else { return Vec::new() };
         let (id, name) = (running.context.me, running.config.name.clone());
-        let (started_ms, contact, now) = (running.started_ms, Contact::Reachable, Instant::now());
-        let own = MemberContact { id, name, started_ms, as_of: Some(now), contact };
+        let (started_ms, reachability, now) =
+            (running.started_ms, Reachability::Reachable, Instant::now());
+        let own = MemberReachability { id, name, started_ms, as_of: Some(now), reachability };
         let others = running.peers_except(id);
-        let others = others.iter().map(|member| running.contacts.of(member, now));
+        let others = others.iter().map(|member| running.reachability.of(member, now));
         std::iter::once(own).chain(others).collect()
     }
 

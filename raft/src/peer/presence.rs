@@ -16,15 +16,15 @@ use tokio::sync::mpsc;
 const LOST_QUEUE: usize = 16;
 
 #[derive(Default)]
-struct PeerContact {
+struct PeerPresence {
     streams: usize,
-    heard: Option<Instant>,
+    last_message: Option<Instant>,
 }
 
 /// The connected members. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Presence {
-    seen: Arc<Mutex<HashMap<u64, PeerContact>>>,
+    seen: Arc<Mutex<HashMap<u64, PeerPresence>>>,
     lost: mpsc::Sender<u64>,
 }
 
@@ -43,12 +43,15 @@ impl Presence {
 
     /// A message of `member` arrived.
     pub(crate) fn record_message(&self, member: u64) {
-        self.seen.lock().entry(member).or_default().heard = Some(Instant::now());
+        self.seen.lock().entry(member).or_default().last_message = Some(Instant::now());
     }
 
     /// When `member` was last heard, and whether it has a stream open.
     pub(crate) fn of(&self, member: u64) -> (Option<Instant>, bool) {
-        self.seen.lock().get(&member).map_or((None, false), |seen| (seen.heard, seen.streams > 0))
+        self.seen
+            .lock()
+            .get(&member)
+            .map_or((None, false), |seen| (seen.last_message, seen.streams > 0))
     }
 }
 

@@ -65,7 +65,7 @@ impl PeerService {
         };
         if ours && listed() {
             tracing::info!(from, "a member stops");
-            running.contacts.stops(*from, *stops_started_ms);
+            running.reachability.stops(*from, *stops_started_ms);
         }
     }
 

@@ -14,7 +14,7 @@ use rollout_ledger::{
     LeaderCause, Ledger, MemberOp, MemberState, Members, OpKind, Reply, SCHEDULING_VERSION,
     SeenMember,
 };
-use rollout_raft::{Contact, Handover, LeaderLeft, MemberContact, Node};
+use rollout_raft::{Handover, LeaderLeft, MemberReachability, Node, Reachability};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,21 +62,21 @@ fn cause_of(left: LeaderLeft) -> LeaderCause {
 /// Changes that the ledger does not know yet, by member. This member leads since `leads_since`.
 fn changes(
     recorded: &Members,
-    contacts: &[MemberContact],
+    observed: &[MemberReachability],
     leads_since: Instant,
 ) -> Vec<(u64, MemberOp)> {
-    let mut all: Vec<(u64, MemberOp)> = contacts
+    let mut all: Vec<(u64, MemberOp)> = observed
         .iter()
         .filter_map(|at| Some((at.id, change(recorded.seen.get(&at.id), at, leads_since)?)))
         .collect();
-    let gone = recorded.seen.keys().filter(|id| contacts.iter().all(|at| at.id != **id));
+    let gone = recorded.seen.keys().filter(|id| observed.iter().all(|at| at.id != **id));
     all.extend(gone.map(|id| (*id, MemberOp::Removed { id: *id })));
     all
 }
 
 fn change(
     recorded: Option<&SeenMember>,
-    at: &MemberContact,
+    at: &MemberReachability,
     leads_since: Instant,
 ) -> Option<MemberOp> {
     let id = at.id;
@@ -91,14 +91,14 @@ fn change(
     }
     let recorded = recorded?;
     let started_ms = recorded.started_ms;
-    match (at.contact, recorded.state) {
-        (Contact::Stopped, MemberState::Running | MemberState::Unreachable) => {
+    match (at.reachability, recorded.state) {
+        (Reachability::Stopped, MemberState::Running | MemberState::Unreachable) => {
             Some(MemberOp::Stopped { id, started_ms })
         }
-        (Contact::Unreachable, MemberState::Running) => {
+        (Reachability::Unreachable, MemberState::Running) => {
             Some(MemberOp::Unreachable { id, started_ms })
         }
-        (Contact::Reachable, MemberState::Unreachable) => {
+        (Reachability::Reachable, MemberState::Unreachable) => {
             Some(MemberOp::Reachable { id, started_ms })
         }
         _ => None,
@@ -142,17 +142,17 @@ impl LeaderState {
             }
             let (version, recorded) = self.node.ledger(|l| (l.version(), l.members().clone()));
             // Outside the ledger's lock, because it reads what consensus publishes.
-            let contacts = self.node.contacts();
-            let Some(own) = contacts.first().filter(|_| version >= SCHEDULING_VERSION) else {
+            let observed = self.node.reachability();
+            let Some(own) = observed.first().filter(|_| version >= SCHEDULING_VERSION) else {
                 continue;
             };
             let mut due = Vec::new();
             if recorded.epoch != CoordEpoch(self.epoch) {
                 due.push((own.id, MemberOp::Leads { name: own.name.clone(), cause }));
             }
-            due.extend(changes(&recorded, &contacts, leads_since));
+            due.extend(changes(&recorded, &observed, leads_since));
             let ids: Vec<u64> =
-                contacts.iter().map(|at| at.id).chain(recorded.seen.into_keys()).collect();
+                observed.iter().map(|at| at.id).chain(recorded.seen.into_keys()).collect();
             budget.keep(&ids);
             let now = Instant::now();
             for (id, op) in due {
@@ -177,7 +177,7 @@ impl LeaderState {
     /// cluster's version has no such reports.
     pub(crate) async fn report_own_stop(&self) {
         let version = self.node.ledger(Ledger::version);
-        let Some(own) = self.node.contacts().into_iter().next() else { return };
+        let Some(own) = self.node.reachability().into_iter().next() else { return };
         if version >= SCHEDULING_VERSION {
             let op = MemberOp::Stopped { id: own.id, started_ms: own.started_ms };
             drop(tokio::time::timeout(STOP_LIMIT, self.report(op)).await);
@@ -189,14 +189,14 @@ impl LeaderState {
 mod tests {
     use super::*;
 
-    /// A contact of the present epoch.
-    fn at(id: u64, started_ms: u64, contact: Contact) -> MemberContact {
-        MemberContact {
+    /// A member that was observed in the present epoch.
+    fn at(id: u64, started_ms: u64, reachability: Reachability) -> MemberReachability {
+        MemberReachability {
             id,
             name: format!("c{id}"),
             started_ms,
             as_of: Some(Instant::now()),
-            contact,
+            reachability,
         }
     }
 
@@ -204,16 +204,16 @@ mod tests {
         (id, SeenMember { name: format!("c{id}"), started_ms, state })
     }
 
-    fn due(known: &[(u64, SeenMember)], contacts: &[MemberContact]) -> Vec<MemberOp> {
+    fn due(known: &[(u64, SeenMember)], observed: &[MemberReachability]) -> Vec<MemberOp> {
         let known = Members { seen: known.iter().cloned().collect(), ..Members::default() };
         let leads_since = Instant::now() - Duration::from_secs(60);
-        changes(&known, contacts, leads_since).into_iter().map(|(_, op)| op).collect()
+        changes(&known, observed, leads_since).into_iter().map(|(_, op)| op).collect()
     }
 
     #[test]
     fn a_leader_reports_what_the_ledger_does_not_know_and_nothing_else() {
-        use Contact::{Reachable, Stopped, Unclear, Unreachable};
         use MemberState as Is;
+        use Reachability::{Reachable, Stopped, Unclear, Unreachable};
         let started_ms = 100;
         let started = |id| MemberOp::Started { id, name: format!("c{id}"), started_ms };
         assert_eq!(due(&[], &[at(1, 100, Reachable), at(2, 0, Unclear)]), [started(1)]);
@@ -248,11 +248,13 @@ mod tests {
     fn an_answer_from_before_the_epoch_is_not_reported_as_another_start() {
         let earlier = Instant::now() - Duration::from_secs(120);
         let running = [seen(1, 100, MemberState::Running)];
-        for contact in [Contact::Unclear, Contact::Reachable, Contact::Stopped] {
-            let former = MemberContact { as_of: Some(earlier), ..at(1, 50, contact) };
+        for reachability in [Reachability::Unclear, Reachability::Reachable, Reachability::Stopped]
+        {
+            let former = MemberReachability { as_of: Some(earlier), ..at(1, 50, reachability) };
             assert_eq!(due(&running, &[former]), []);
         }
-        let former = MemberContact { as_of: Some(earlier), ..at(1, 100, Contact::Stopped) };
+        let former =
+            MemberReachability { as_of: Some(earlier), ..at(1, 100, Reachability::Stopped) };
         let stopped = MemberOp::Stopped { id: 1, started_ms: 100 };
         assert_eq!(due(&running, &[former]), [stopped], "it is the present process that stops");
     }
