@@ -38,7 +38,7 @@ pub use self::failure::{ClientError, Tried};
 pub use self::members::MemberRef;
 pub use self::session::{PendingRequest, Session};
 
-use self::members::Knowledge;
+use self::members::ClusterView;
 use self::probe::LastProbe;
 use crate::channel::{OpenConnections, counted_channel};
 use crate::endpoint::Endpoint;
@@ -51,7 +51,7 @@ use crate::v1;
 /// How many members a saved list has; only for fuzz targets.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn members_in(bytes: &[u8]) -> std::io::Result<usize> {
-    members_file::parse(bytes).map(|known| known.members.len())
+    members_file::parse(bytes).map(|view| view.members.len())
 }
 
 /// Channels kept at once: to a cluster's members, and to the seeds.
@@ -71,7 +71,7 @@ struct Inner {
     config: ClientConfig,
     seeds: Vec<Endpoint>,
     tls: ClientTls,
-    known: Mutex<Knowledge>,
+    cluster_view: Mutex<ClusterView>,
     channels: Mutex<HashMap<Endpoint, CachedChannel>>,
     /// Held by the one call that searches for the leader; all others use its result.
     looking: tokio::sync::Mutex<()>,
@@ -107,25 +107,25 @@ impl Client {
         let seeds = config.endpoints.iter().map(|text| Endpoint::seed(text.trim()));
         let seeds = seeds.collect::<Result<Vec<_>, _>>()?;
         let tls = ClientTls::load(&config.security)?;
-        let mut known = match &config.members_file {
+        let mut view = match &config.members_file {
             Some(path) => members_file::read(path)
                 .map_err(|error| ClientError::MembersFile {
                     path: path.display().to_string(),
                     cause: error.to_string(),
                 })?
                 .unwrap_or_default(),
-            None => Knowledge::default(),
+            None => ClusterView::default(),
         };
-        known.follow_restored = config.follow_restored;
-        known.stamp.update(&known.cluster_id, known.coord_epoch);
-        if known.candidates(&seeds, &config.dial_map).is_empty() {
+        view.follow_restored = config.follow_restored;
+        view.stamp.update(&view.cluster_id, view.coord_epoch);
+        if view.candidates(&seeds, &config.dial_map).is_empty() {
             return Err(ClientError::NoEndpoints);
         }
         let inner = Inner {
             config,
             seeds,
             tls,
-            known: Mutex::new(known),
+            cluster_view: Mutex::new(view),
             channels: Mutex::default(),
             looking: tokio::sync::Mutex::new(()),
             hedging: tokio::sync::Mutex::new(()),
@@ -147,7 +147,7 @@ impl Client {
     /// seen, because its sender no longer leads.
     pub fn observe(&self, header: &v1::ClusterHeader) -> Result<(), RpcError> {
         // A variable, because otherwise the guard would live on into `keep`.
-        let judged = self.inner.known.lock().judge(header);
+        let judged = self.inner.cluster_view.lock().judge(header);
         if judged? {
             self.keep();
         }
@@ -158,9 +158,9 @@ impl Client {
     /// cluster.
     pub fn observe_any(&self, header: &v1::ClusterHeader) -> Result<(), RpcError> {
         let new = {
-            let mut known = self.inner.known.lock();
-            known.check_cluster(header)?;
-            known.learn(header)
+            let mut view = self.inner.cluster_view.lock();
+            view.check_cluster(header)?;
+            view.learn(header)
         };
         if new {
             self.keep();
@@ -176,7 +176,7 @@ impl Client {
 
     /// The highest epoch seen; 0: none yet.
     pub fn coord_epoch(&self) -> u64 {
-        self.inner.known.lock().coord_epoch
+        self.inner.cluster_view.lock().coord_epoch
     }
 
     /// The validity of the certificate in use; `None` without one.
@@ -186,17 +186,17 @@ impl Client {
 
     /// The cluster's id; empty until a member has answered.
     pub fn cluster_id(&self) -> String {
-        self.inner.known.lock().cluster_id.clone()
+        self.inner.cluster_view.lock().cluster_id.clone()
     }
 
     /// The newest member list seen; empty until a member has answered.
     pub fn members(&self) -> Vec<v1::MemberInfo> {
-        self.inner.known.lock().members.clone()
+        self.inner.cluster_view.lock().members.clone()
     }
 
     /// The last confirmed leader, unless it has failed since.
     pub fn leader(&self) -> Option<MemberRef> {
-        self.inner.known.lock().leader.as_ref().map(MemberRef::from)
+        self.inner.cluster_view.lock().leader.as_ref().map(MemberRef::from)
     }
 
     /// Sets the longest wait between two tries, from the next call on. One of thousands of clients that search for the
@@ -211,9 +211,9 @@ impl Client {
 
     /// Forgets the leader at this address, because its stream broke or it fell silent.
     pub fn leader_failed(&self, addr: &str) {
-        let mut known = self.inner.known.lock();
-        if known.leader.as_ref().is_some_and(|leader| leader.addr.to_string() == addr) {
-            known.leader = None;
+        let mut view = self.inner.cluster_view.lock();
+        if view.leader.as_ref().is_some_and(|leader| leader.addr.to_string() == addr) {
+            view.leader = None;
         }
     }
 
@@ -275,7 +275,7 @@ impl Client {
 
     fn candidates(&self) -> Vec<Endpoint> {
         let inner = &self.inner;
-        inner.known.lock().candidates(&inner.seeds, &inner.config.dial_map)
+        inner.cluster_view.lock().candidates(&inner.seeds, &inner.config.dial_map)
     }
 
     fn channel_to(&self, endpoint: &Endpoint) -> Result<Channel, ClientError> {
@@ -300,7 +300,7 @@ impl Client {
         }
         let (channel, open) =
             counted_channel(endpoint, &self.inner.tls, &config.dial_map, &config.channel)?;
-        let channel = Channel::new(channel, self.inner.known.lock().stamp.clone());
+        let channel = Channel::new(channel, self.inner.cluster_view.lock().stamp.clone());
         channels.insert(endpoint.clone(), CachedChannel { channel: channel.clone(), open });
         Ok(channel)
     }
@@ -328,8 +328,8 @@ impl Client {
     fn keep(&self) {
         let Some(path) = &self.inner.config.members_file else { return };
         let _turn = self.inner.keeping.lock();
-        let known = self.inner.known.lock().clone();
-        if let Err(error) = members_file::write(path, &known) {
+        let view = self.inner.cluster_view.lock().clone();
+        if let Err(error) = members_file::write(path, &view) {
             tracing::warn!(path = %path.display(), %error, "cannot save the member list");
         }
     }

@@ -319,16 +319,16 @@ impl Client {
     /// Records the sender of an answer as the leader, unless a newer leader was found while the answer was on its way.
     fn lead_confirmed_by_answer(&self, leader: &Endpoint) {
         *self.inner.lost.lock() = None;
-        let mut known = self.inner.known.lock();
-        if known.leader.is_none() {
-            known.lead(leader.clone());
+        let mut view = self.inner.cluster_view.lock();
+        if view.leader.is_none() {
+            view.set_leader(leader.clone());
         }
     }
 
     fn drop_leader(&self, leader: &Endpoint) {
-        let mut known = self.inner.known.lock();
-        if known.leader.as_ref() == Some(leader) {
-            known.leader = None;
+        let mut view = self.inner.cluster_view.lock();
+        if view.leader.as_ref() == Some(leader) {
+            view.leader = None;
         }
     }
 

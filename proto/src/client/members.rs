@@ -40,9 +40,9 @@ impl std::fmt::Display for MemberRef {
 /// Members beyond this number are not kept; no cluster's list is longer.
 const MEMBERS_MAX: usize = 64;
 
-/// What is known, and the numbers that tell newer knowledge from older.
+/// What the client knows of the cluster, and the numbers that tell newer knowledge from older.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Knowledge {
+pub(super) struct ClusterView {
     /// Empty until the first header.
     pub(super) cluster_id: String,
     /// The highest seen.
@@ -54,7 +54,7 @@ pub(super) struct Knowledge {
     /// The leader, when the client last asked.
     pub(super) leader: Option<Endpoint>,
     /// The latest leader, whether it still leads or not.
-    pub(super) led_last: Option<Endpoint>,
+    pub(super) last_leader: Option<Endpoint>,
     /// The highest term in which a member claimed to lead.
     pub(super) leader_term: u64,
     /// Adds it to every request.
@@ -65,38 +65,39 @@ pub(super) struct Knowledge {
     pub(super) follow_restored: bool,
 }
 
-impl Knowledge {
+impl ClusterView {
     /// Checks an answer by its header and learns from it. `Ok(true)`: something is new and should be saved.
     pub(super) fn judge(&mut self, header: &v1::ClusterHeader) -> Result<bool, RpcError> {
         self.check_cluster(header)?;
         if !header.cluster_id.is_empty() && header.coord_epoch < self.coord_epoch {
-            let (theirs, seen) = (header.coord_epoch, self.coord_epoch);
-            let message = format!("answer of epoch {theirs}, but epoch {seen} was seen");
+            let (epoch, seen) = (header.coord_epoch, self.coord_epoch);
+            let message = format!("answer of epoch {epoch}, but epoch {seen} was seen");
             return Err(RpcError::new(ErrorCode::StaleEpoch, message).with_epoch(seen));
         }
         Ok(self.learn(header))
     }
 
     /// Records this member as the leader.
-    pub(super) fn lead(&mut self, leader: Endpoint) {
-        self.led_last = Some(leader.clone());
+    pub(super) fn set_leader(&mut self, leader: Endpoint) {
+        self.last_leader = Some(leader.clone());
         self.leader = Some(leader);
     }
 
     /// Refuses a header of another cluster.
     pub(super) fn check_cluster(&mut self, header: &v1::ClusterHeader) -> Result<(), RpcError> {
-        let (theirs, ours) = (&header.cluster_id, &self.cluster_id);
-        if theirs.is_empty() || ours.is_empty() || theirs == ours {
+        let (header_id, known_id) = (&header.cluster_id, &self.cluster_id);
+        if header_id.is_empty() || known_id.is_empty() || header_id == known_id {
             return Ok(());
         }
-        if header.restored_from.contains(ours) {
+        if header.restored_from.contains(known_id) {
             if self.unused && self.follow_restored {
                 self.reset();
                 return Ok(());
             }
-            return Err(restored(theirs, ours));
+            return Err(restored(header_id, known_id));
         }
-        let message = format!("it is a member of cluster {theirs}, this client knows {ours}");
+        let message =
+            format!("it is a member of cluster {header_id}, this client knows {known_id}");
         Err(RpcError::new(ErrorCode::OtherCluster, message))
     }
 
@@ -159,10 +160,10 @@ impl Knowledge {
 }
 
 /// The error for a client that knows a cluster from before it was restored.
-fn restored(theirs: &str, ours: &str) -> RpcError {
+fn restored(header_id: &str, known_id: &str) -> RpcError {
     let message = format!(
-        "it is a member of cluster {theirs}, which was restored from a snapshot of {ours}, the one that is known here: \
-         sessions, leases and requests of {ours} are void"
+        "it is a member of cluster {header_id}, which was restored from a snapshot of {known_id}, the one that is \
+         known here: sessions, leases and requests of {known_id} are void"
     );
     RpcError::new(ErrorCode::ClusterRestored, message)
 }
@@ -174,19 +175,19 @@ mod tests {
     #[test]
     fn a_client_follows_a_restored_cluster_only_if_it_used_no_other_before() {
         let kept = |unused| {
-            let mut known = Knowledge { follow_restored: true, ..Knowledge::default() };
-            known.judge(&header("a", 9)).unwrap();
-            known.unused = unused;
-            known
+            let mut view = ClusterView { follow_restored: true, ..ClusterView::default() };
+            view.judge(&header("a", 9)).unwrap();
+            view.unused = unused;
+            view
         };
         let restored = v1::ClusterHeader { restored_from: vec!["a".into()], ..header("b", 1) };
         let refused = kept(false).judge(&restored).unwrap_err();
         assert_eq!(refused.code, ErrorCode::ClusterRestored);
-        let mut known = kept(true);
-        assert_eq!(known.judge(&restored), Ok(true));
-        assert_eq!((known.cluster_id.as_str(), known.coord_epoch), ("b", 1));
-        assert_eq!(known.stamp.epoch(), 1, "requests say what is known now");
-        let mut stays = Knowledge { follow_restored: false, ..kept(true) };
+        let mut view = kept(true);
+        assert_eq!(view.judge(&restored), Ok(true));
+        assert_eq!((view.cluster_id.as_str(), view.coord_epoch), ("b", 1));
+        assert_eq!(view.stamp.epoch(), 1, "requests say what is known now");
+        let mut stays = ClusterView { follow_restored: false, ..kept(true) };
         assert_eq!(stays.judge(&restored).unwrap_err().code, ErrorCode::ClusterRestored);
     }
 
@@ -200,12 +201,12 @@ mod tests {
 
     #[test]
     fn a_lower_epoch_and_another_cluster_are_refused() {
-        let mut known = Knowledge::default();
-        assert_eq!(known.judge(&header("a", 5)), Ok(true));
-        assert_eq!(known.judge(&header("a", 5)), Ok(false));
-        assert_eq!(known.judge(&header("a", 4)).unwrap_err().code, ErrorCode::StaleEpoch);
-        assert_eq!(known.judge(&header("b", 9)).unwrap_err().code, ErrorCode::OtherCluster);
-        assert_eq!(known.coord_epoch, 5);
+        let mut view = ClusterView::default();
+        assert_eq!(view.judge(&header("a", 5)), Ok(true));
+        assert_eq!(view.judge(&header("a", 5)), Ok(false));
+        assert_eq!(view.judge(&header("a", 4)).unwrap_err().code, ErrorCode::StaleEpoch);
+        assert_eq!(view.judge(&header("b", 9)).unwrap_err().code, ErrorCode::OtherCluster);
+        assert_eq!(view.coord_epoch, 5);
     }
 
     #[test]
@@ -216,21 +217,21 @@ mod tests {
             leader: String::new(),
         };
         let with = |list| v1::ClusterHeader { members: Some(list), ..header("a", 1) };
-        let mut known = Knowledge::default();
-        known.judge(&with(list(7, "c7"))).unwrap();
-        known.judge(&with(list(6, "c6"))).unwrap();
-        assert_eq!((known.version, known.members[0].name.as_str()), (7, "c7"));
+        let mut view = ClusterView::default();
+        view.judge(&with(list(7, "c7"))).unwrap();
+        view.judge(&with(list(6, "c6"))).unwrap();
+        assert_eq!((view.version, view.members[0].name.as_str()), (7, "c7"));
     }
 
     #[test]
     fn a_seed_that_is_a_member_is_asked_once() {
         let members = vec![member("c1", "h1:1"), member("c2", "h2:1")];
-        let known = Knowledge { members, ..Default::default() };
+        let view = ClusterView { members, ..Default::default() };
         let seeds: Vec<_> =
             ["h1:1", "proxy:2", "h9:1"].map(|seed| Endpoint::seed(seed).unwrap()).into();
         let map = "c2=proxy:2".parse().unwrap();
         let shown: Vec<_> =
-            known.candidates(&seeds, &map).iter().map(|endpoint| endpoint.to_string()).collect();
+            view.candidates(&seeds, &map).iter().map(|endpoint| endpoint.to_string()).collect();
         assert_eq!(shown, ["c1 (h1:1)", "c2 (h2:1)", "h9:1"]);
     }
 }

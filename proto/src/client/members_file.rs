@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::members::Knowledge;
+use super::members::ClusterView;
 use crate::v1;
 
 const FORMAT: u32 = 1;
@@ -70,7 +70,7 @@ impl From<FileMember> for v1::MemberInfo {
 }
 
 /// Reads the file. `None` if there is none yet.
-pub(super) fn read(path: &Path) -> io::Result<Option<Knowledge>> {
+pub(super) fn read(path: &Path) -> io::Result<Option<ClusterView>> {
     let size = match std::fs::metadata(path) {
         Ok(metadata) => metadata.len(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -83,29 +83,29 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Knowledge>> {
 }
 
 /// Parses the bytes of the file.
-pub(super) fn parse(bytes: &[u8]) -> io::Result<Knowledge> {
+pub(super) fn parse(bytes: &[u8]) -> io::Result<ClusterView> {
     let kept: FileMembers = serde_json::from_slice(bytes)?;
     if kept.format != FORMAT {
         return Err(io::Error::other(format!("unknown format {}", kept.format)));
     }
-    Ok(Knowledge {
+    Ok(ClusterView {
         cluster_id: kept.cluster_id,
         coord_epoch: kept.coord_epoch,
         version: kept.members_version,
         members: kept.members.into_iter().map(v1::MemberInfo::from).collect(),
         unused: true,
-        ..Knowledge::default()
+        ..ClusterView::default()
     })
 }
 
 /// Replaces the file, durably.
-pub(super) fn write(path: &Path, knowledge: &Knowledge) -> io::Result<()> {
+pub(super) fn write(path: &Path, view: &ClusterView) -> io::Result<()> {
     let kept = FileMembers {
         format: FORMAT,
-        cluster_id: knowledge.cluster_id.clone(),
-        coord_epoch: knowledge.coord_epoch,
-        members_version: knowledge.version,
-        members: knowledge.members.iter().map(FileMember::from).collect(),
+        cluster_id: view.cluster_id.clone(),
+        coord_epoch: view.coord_epoch,
+        members_version: view.version,
+        members: view.members.iter().map(FileMember::from).collect(),
     };
     let mut bytes = serde_json::to_vec_pretty(&kept)?;
     bytes.push(b'\n');
@@ -136,7 +136,7 @@ fn replace(path: &Path, staged: &Path, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn knowledge() -> Knowledge {
+    fn cluster_view() -> ClusterView {
         let member = v1::MemberInfo {
             id: 3,
             name: "c3".into(),
@@ -145,7 +145,7 @@ mod tests {
             ..Default::default()
         };
         let members = vec![member];
-        Knowledge {
+        ClusterView {
             cluster_id: "a".into(),
             coord_epoch: 9,
             version: 4,
@@ -159,9 +159,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("members.json");
         assert_eq!(read(&path).unwrap(), None);
-        write(&path, &Knowledge::default()).unwrap();
-        write(&path, &knowledge()).unwrap();
-        let back = Knowledge { unused: true, ..knowledge() };
+        write(&path, &ClusterView::default()).unwrap();
+        write(&path, &cluster_view()).unwrap();
+        let back = ClusterView { unused: true, ..cluster_view() };
         assert_eq!(read(&path).unwrap(), Some(back));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
@@ -181,15 +181,15 @@ mod tests {
             version_max: 3,
             voter: false,
         };
-        let mut known = knowledge();
-        known.members.push(whole);
-        write(&path, &known).unwrap();
+        let mut view = cluster_view();
+        view.members.push(whole);
+        write(&path, &view).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let kept = rollout_recorded::check(
             concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/members.json"),
             &text,
         );
-        let back = Knowledge { unused: true, ..known };
+        let back = ClusterView { unused: true, ..view };
         assert_eq!(parse(kept.as_bytes()).unwrap(), back);
     }
 
@@ -199,7 +199,7 @@ mod tests {
         let path = dir.path().join("members.json");
         std::fs::write(&path, b"{").unwrap();
         assert!(read(&path).is_err());
-        write(&path, &knowledge()).unwrap();
+        write(&path, &cluster_view()).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("\"format\": 1", "\"format\": 2")).unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("unknown format 2"));

@@ -121,11 +121,11 @@ impl Client {
         let member = status.self_.unwrap_or_default();
         let leads = member.role == "leader";
         let judged = {
-            let mut known = self.inner.known.lock();
+            let mut view = self.inner.cluster_view.lock();
             match leads {
-                true => known.judge(&header),
+                true => view.judge(&header),
                 // A follower that lags reports an older epoch; that is no reason to reject it.
-                false => known.check_cluster(&header).map(|()| known.learn(&header)),
+                false => view.check_cluster(&header).map(|()| view.learn(&header)),
             }
         };
         match judged {
@@ -160,20 +160,20 @@ impl Client {
     }
 
     fn follow(&self, endpoint: &Endpoint, member: &v1::MemberStatus) -> ProbeAnswer {
-        let mut known = self.inner.known.lock();
-        if member.term < known.leader_term {
-            drop(known);
+        let mut view = self.inner.cluster_view.lock();
+        if member.term < view.leader_term {
+            drop(view);
             let why = format!("led in term {}, which is over", member.term);
             self.record_answer(endpoint, why, None);
             return ProbeAnswer::Nothing;
         }
-        let leader = known.canonical(endpoint, &member.name);
-        if known.leader.as_ref() != Some(&leader) {
+        let leader = view.canonical(endpoint, &member.name);
+        if view.leader.as_ref() != Some(&leader) {
             tracing::debug!(%leader, term = member.term, "following the leader");
         }
         *self.inner.lost.lock() = None;
-        known.leader_term = member.term;
-        known.lead(leader);
+        view.leader_term = member.term;
+        view.set_leader(leader);
         ProbeAnswer::Leads
     }
 

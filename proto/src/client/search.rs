@@ -134,13 +134,13 @@ impl Client {
         let mut left = self.candidates();
         left.retain(|each| !search.asked.contains(each) && !search.in_flight.contains(each));
         let named = left.iter().find(|each| each.name.is_some() && each.name == search.named);
-        let led_last = self.inner.known.lock().led_last.clone();
-        let is_last = |each: &&Endpoint| Some(*each) == led_last.as_ref();
+        let last_leader = self.inner.cluster_view.lock().last_leader.clone();
+        let is_last = |each: &&Endpoint| Some(*each) == last_leader.as_ref();
         let connected = left.iter().filter(|each| !is_last(each) && self.is_connected_to(each));
         let connected = connected.collect::<Vec<_>>().choose(&mut rand::rng()).copied();
-        let led_last = left.iter().find(is_last);
+        let last_leader = left.iter().find(is_last);
         let any = || left.choose(&mut rand::rng());
-        named.or(connected).or(led_last).or_else(any).cloned()
+        named.or(connected).or(last_leader).or_else(any).cloned()
     }
 
     /// How long one member has to answer before the next one is asked. A member with thousands of callers answers
@@ -160,7 +160,7 @@ impl Client {
     }
 
     pub(super) fn known_leader(&self) -> Option<Endpoint> {
-        self.inner.known.lock().leader.clone()
+        self.inner.cluster_view.lock().leader.clone()
     }
 
     /// Asks all members until one other than `current` leads.

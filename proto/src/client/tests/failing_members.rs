@@ -100,7 +100,7 @@ async fn a_deposed_leader_that_still_answers_is_not_believed() {
 async fn the_client_follows_the_claimed_leader_of_the_later_term() {
     let (c1, c2) = (Fake::start("c1"), Fake::start("c2"));
     let client = settled(&[&c1, &c2], &c1).await;
-    client.inner.known.lock().leader_term = 2;
+    client.inner.cluster_view.lock().leader_term = 2;
     client.leader_failed(&c1.addr.to_string());
     let call = create(&client, CallOptions::default());
     let elect = async {
