@@ -74,18 +74,19 @@ struct Inner {
     cluster_view: Mutex<ClusterView>,
     channels: Mutex<HashMap<Endpoint, CachedChannel>>,
     /// Held by the one call that searches for the leader; all others use its result.
-    looking: tokio::sync::Mutex<()>,
+    search_turn: tokio::sync::Mutex<()>,
     /// The same for calls that wait at a silent leader and ask whether another one leads.
-    hedging: tokio::sync::Mutex<()>,
+    hedge_turn: tokio::sync::Mutex<()>,
     /// The last answer of each member.
-    heard: Mutex<HashMap<Endpoint, LastProbe>>,
-    told: Mutex<Option<Instant>>,
+    last_probes: Mutex<HashMap<Endpoint, LastProbe>>,
+    /// When [`ClientConfig::on_wait`] was last called.
+    last_wait_report: Mutex<Option<Instant>>,
     /// Since when the search for a leader has been unsuccessful.
-    lost: Mutex<Option<Instant>>,
+    leaderless_since: Mutex<Option<Instant>>,
     /// The longest wait between two tries, in milliseconds.
     longest_wait_ms: AtomicU64,
     /// Held while the members file is replaced, so that the newest state is written last.
-    keeping: Mutex<()>,
+    save_turn: Mutex<()>,
 }
 
 /// A channel, and whether it is connected.
@@ -127,13 +128,13 @@ impl Client {
             tls,
             cluster_view: Mutex::new(view),
             channels: Mutex::default(),
-            looking: tokio::sync::Mutex::new(()),
-            hedging: tokio::sync::Mutex::new(()),
-            heard: Mutex::default(),
-            told: Mutex::new(None),
-            lost: Mutex::new(None),
+            search_turn: tokio::sync::Mutex::new(()),
+            hedge_turn: tokio::sync::Mutex::new(()),
+            last_probes: Mutex::default(),
+            last_wait_report: Mutex::new(None),
+            leaderless_since: Mutex::new(None),
             longest_wait_ms: AtomicU64::new(retry_backoff::WAIT_MAX.as_millis() as u64),
-            keeping: Mutex::new(()),
+            save_turn: Mutex::new(()),
         };
         Ok(Client { inner: Arc::new(inner) })
     }
@@ -146,10 +147,10 @@ impl Client {
     /// Learns from an answer's header. Refuses an answer of another cluster, and one of an epoch below the highest
     /// seen, because its sender no longer leads.
     pub fn observe(&self, header: &v1::ClusterHeader) -> Result<(), RpcError> {
-        // A variable, because otherwise the guard would live on into `keep`.
+        // A variable, because otherwise the guard would live on into `save_members`.
         let judged = self.inner.cluster_view.lock().judge(header);
         if judged? {
-            self.keep();
+            self.save_members();
         }
         Ok(())
     }
@@ -163,7 +164,7 @@ impl Client {
             view.learn(header)
         };
         if new {
-            self.keep();
+            self.save_members();
         }
         Ok(())
     }
@@ -325,9 +326,9 @@ impl Client {
     }
 
     /// Saves what is known to the members file. A failure only makes a later start slower, so it is logged.
-    fn keep(&self) {
+    fn save_members(&self) {
         let Some(path) = &self.inner.config.members_file else { return };
-        let _turn = self.inner.keeping.lock();
+        let _turn = self.inner.save_turn.lock();
         let view = self.inner.cluster_view.lock().clone();
         if let Err(error) = members_file::write(path, &view) {
             tracing::warn!(path = %path.display(), %error, "cannot save the member list");

@@ -318,7 +318,7 @@ impl Client {
 
     /// Records the sender of an answer as the leader, unless a newer leader was found while the answer was on its way.
     fn lead_confirmed_by_answer(&self, leader: &Endpoint) {
-        *self.inner.lost.lock() = None;
+        *self.inner.leaderless_since.lock() = None;
         let mut view = self.inner.cluster_view.lock();
         if view.leader.is_none() {
             view.set_leader(leader.clone());
@@ -354,11 +354,11 @@ impl Client {
             return;
         }
         {
-            let mut told = self.inner.told.lock();
-            if told.is_some_and(|told| told.elapsed() < REPORT_EVERY) {
+            let mut last = self.inner.last_wait_report.lock();
+            if last.is_some_and(|last| last.elapsed() < REPORT_EVERY) {
                 return;
             }
-            *told = Some(Instant::now());
+            *last = Some(Instant::now());
         }
         let each: Vec<_> =
             self.tried().into_iter().map(|(who, why)| format!("{who}: {why}")).collect();

@@ -139,7 +139,7 @@ impl Client {
                 self.record_answer(&endpoint, error.message, fatal);
                 return ProbeAnswer::Nothing;
             }
-            Ok(true) => self.keep(),
+            Ok(true) => self.save_members(),
             Ok(false) => {}
         }
         if leads && status.has_quorum {
@@ -171,7 +171,7 @@ impl Client {
         if view.leader.as_ref() != Some(&leader) {
             tracing::debug!(%leader, term = member.term, "following the leader");
         }
-        *self.inner.lost.lock() = None;
+        *self.inner.leaderless_since.lock() = None;
         view.leader_term = member.term;
         view.set_leader(leader);
         ProbeAnswer::Leads
@@ -188,11 +188,11 @@ impl Client {
     }
 
     fn note(&self, endpoint: &Endpoint, probe: LastProbe) {
-        let mut heard = self.inner.heard.lock();
-        if heard.len() >= super::CHANNELS_MAX && !heard.contains_key(endpoint) {
-            heard.clear();
+        let mut last_probes = self.inner.last_probes.lock();
+        if last_probes.len() >= super::CHANNELS_MAX && !last_probes.contains_key(endpoint) {
+            last_probes.clear();
         }
-        heard.insert(endpoint.clone(), probe);
+        last_probes.insert(endpoint.clone(), probe);
     }
 
     /// Records a failed call.
@@ -223,9 +223,9 @@ impl Client {
     /// The last answer of each candidate.
     pub(super) fn tried(&self) -> super::Tried {
         let candidates = self.candidates();
-        let heard = self.inner.heard.lock();
+        let last_probes = self.inner.last_probes.lock();
         let describe = |endpoint: &Endpoint| {
-            let why = heard.get(endpoint).map_or("not asked yet", |heard| heard.why.as_str());
+            let why = last_probes.get(endpoint).map_or("not asked yet", |probe| probe.why.as_str());
             (endpoint.to_string(), why.to_owned())
         };
         candidates.iter().map(describe).collect()
@@ -236,9 +236,10 @@ impl Client {
     pub(super) fn hopeless(&self, waited: Duration) -> Option<ClientError> {
         let candidates = self.candidates();
         let all: Option<Vec<Fatal>> = {
-            let heard = self.inner.heard.lock();
-            let fatal =
-                |endpoint: &Endpoint| heard.get(endpoint).and_then(|probe| probe.fatal.clone());
+            let last_probes = self.inner.last_probes.lock();
+            let fatal = |endpoint: &Endpoint| {
+                last_probes.get(endpoint).and_then(|probe| probe.fatal.clone())
+            };
             if let Some(last_word) = candidates.iter().filter_map(fatal).find(Fatal::is_final) {
                 return Some(last_word.into());
             }
@@ -255,8 +256,9 @@ impl Client {
             return None;
         }
         let candidates = self.candidates();
-        let heard = self.inner.heard.lock();
-        let each: Vec<&LastProbe> = candidates.iter().filter_map(|each| heard.get(each)).collect();
+        let last_probes = self.inner.last_probes.lock();
+        let each: Vec<&LastProbe> =
+            candidates.iter().filter_map(|each| last_probes.get(each)).collect();
         let nobody_else = each.iter().all(|probe| probe.unreached || probe.refuses_certificate());
         if each.len() < candidates.len() || !nobody_else {
             return None;
@@ -268,8 +270,9 @@ impl Client {
     /// Whether a candidate has said that the caller's certificate is revoked.
     pub(super) fn is_revoked(&self) -> bool {
         let candidates = self.candidates();
-        let heard = self.inner.heard.lock();
-        let fatal = |endpoint: &Endpoint| heard.get(endpoint).and_then(|probe| probe.fatal.clone());
+        let last_probes = self.inner.last_probes.lock();
+        let fatal =
+            |endpoint: &Endpoint| last_probes.get(endpoint).and_then(|probe| probe.fatal.clone());
         candidates.iter().filter_map(fatal).any(|fatal| ClientError::from(fatal).is_revoked())
     }
 

@@ -85,14 +85,15 @@ impl Client {
             return Ok(leader);
         }
         // One call searches, the others wait for its result. If it gives up, the next one searches.
-        let Ok(_turn) = timeout_at(call.deadline, self.inner.looking.lock()).await else {
+        let Ok(_turn) = timeout_at(call.deadline, self.inner.search_turn.lock()).await else {
             return Err(call.give_up(self));
         };
         // While no member leads, calls come and go: each continues at the pace of those before it.
-        call.backoff.set_start(*self.inner.lost.lock().get_or_insert_with(Instant::now));
+        call.backoff
+            .set_start(*self.inner.leaderless_since.lock().get_or_insert_with(Instant::now));
         let mut search = Search::new();
         let mut answers = FuturesUnordered::new();
-        self.inner.heard.lock().clear();
+        self.inner.last_probes.lock().clear();
         loop {
             if let Some(leader) = self.known_leader() {
                 return Ok(leader);
@@ -167,7 +168,7 @@ impl Client {
     pub(super) async fn ask_around(&self, current: &MemberRef) -> Endpoint {
         let other = || self.known_leader().filter(|known| MemberRef::from(known) != *current);
         // One call asks, the others wait for its result.
-        let _turn = self.inner.hedging.lock().await;
+        let _turn = self.inner.hedge_turn.lock().await;
         let well = AtomicBool::new(false);
         let mut backoff = RetryBackoff::new(self.longest_wait());
         let mut asking: FuturesUnordered<_> = self

@@ -123,12 +123,12 @@ async fn a_member_that_was_a_seed_has_one_connection() {
 async fn without_a_leader_the_error_lists_the_tried_members() {
     let (c1, c2) = (Fake::start("c1"), Fake::start("c2"));
     introduce(&[&c1, &c2]);
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let reports = Arc::new(Mutex::new(Vec::new()));
     let mut config = config(&[&c1]);
     config.timeout = Duration::from_millis(1500);
     config.on_wait = Some(Arc::new({
-        let told = told.clone();
-        move |text: &str| told.lock().push(text.to_owned())
+        let reports = reports.clone();
+        move |text: &str| reports.lock().push(text.to_owned())
     }));
     let client = Client::new(config).unwrap();
     client.leader_channel().await.unwrap_err();
@@ -139,9 +139,9 @@ async fn without_a_leader_the_error_lists_the_tried_members() {
     assert!(tried[1].0.starts_with("c2 ("), "{tried:?}");
     assert_eq!(tried[1].1, "connection refused at tcp");
     assert_eq!(error.exit_code(), 3);
-    let last = told.lock().last().cloned().unwrap();
+    let last = reports.lock().last().cloned().unwrap();
     assert!(last.starts_with("no leader: c1 (") && last.contains("at tcp"), "{last}");
-    assert!(told.lock().len() <= 4, "told at most once a second");
+    assert!(reports.lock().len() <= 4, "told at most once a second");
 }
 
 #[tokio::test]
@@ -168,11 +168,15 @@ async fn an_outage_is_as_old_as_the_first_call_that_found_no_leader() {
     let client = client(&[&c1]);
     let short = CallOptions::default().timeout(Duration::from_millis(100));
     assert!(create(&client, short).await.is_err());
-    let began = *client.inner.lost.lock();
+    let began = *client.inner.leaderless_since.lock();
     assert!(began.is_some());
     assert!(create(&client, short).await.is_err());
-    assert_eq!(*client.inner.lost.lock(), began, "the next call goes on at the pace of the first");
+    assert_eq!(
+        *client.inner.leaderless_since.lock(),
+        began,
+        "the next call goes on at the pace of the first"
+    );
     c1.leads(1);
     create(&client, CallOptions::default()).await.unwrap();
-    assert_eq!(*client.inner.lost.lock(), None);
+    assert_eq!(*client.inner.leaderless_since.lock(), None);
 }
