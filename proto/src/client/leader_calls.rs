@@ -35,23 +35,23 @@ pub(super) struct Call {
     pub(super) backoff: RetryBackoff,
     /// A hint to follow next, and those followed since the last success.
     hint: Option<Endpoint>,
-    hinted: HashSet<Endpoint>,
+    followed_hints: HashSet<Endpoint>,
     /// A leader was found and called.
-    asked: bool,
+    leader_called: bool,
     /// A request was sent and its outcome is not known.
-    pub(super) doubt: bool,
+    pub(super) may_have_applied: bool,
 }
 
 impl Call {
     pub(super) fn give_up(&self, client: &Client) -> ClientError {
-        if self.doubt {
+        if self.may_have_applied {
             return self.unknown(client, false);
         }
         if let Some(refusal) = client.refused() {
             return refusal;
         }
         let (what, waited_ms, tried) = (self.what, self.waited_ms(), client.tried());
-        match self.asked {
+        match self.leader_called {
             true if client.leader().is_some() => ClientError::Timeout { what, waited_ms, tried },
             _ => ClientError::NoLeader { what, waited_ms, tried },
         }
@@ -120,14 +120,14 @@ impl Client {
         Fut: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         // All attempts are one trace: the caller's, or a new one.
-        let whole = Span::part(SpanKind::Internal, what);
-        let traced = whole.context();
+        let call_span = Span::part(SpanKind::Internal, what);
+        let traced = call_span.context();
         let span = tracing::info_span!("call", what, trace_id = traced.trace_id());
         let call = async {
             let result = self.call_leader(what, options, f).await;
             match &result {
-                Ok(_) => whole.done(),
-                Err(error) => whole.failed(|| error.to_string()),
+                Ok(_) => call_span.done(),
+                Err(error) => call_span.failed(|| error.to_string()),
             }
             result
         };
@@ -153,7 +153,7 @@ impl Client {
                 None => self.find_leader(&mut call).await?,
             };
             let channel = self.channel_to(&leader)?;
-            call.asked = true;
+            call.leader_called = true;
             let mut span = Span::part(SpanKind::Client, what);
             if span.is_recorded() {
                 span.note("rollout.leader", MemberRef::from(&leader).to_string());
@@ -181,7 +181,7 @@ impl Client {
     /// Asks all members until one other than `current` is known to lead. For a stream that has fallen silent but did
     /// not break: drop it when this returns.
     pub async fn other_leader(&self, current: &MemberRef) -> MemberRef {
-        MemberRef::from(&self.ask_around(current).await)
+        MemberRef::from(&self.find_other_leader(current).await)
     }
 
     fn call(&self, what: &'static str, options: &CallOptions) -> Call {
@@ -193,9 +193,9 @@ impl Client {
             deadline: started + timeout,
             backoff: RetryBackoff::new(self.longest_wait()),
             hint: None,
-            hinted: HashSet::new(),
-            asked: false,
-            doubt: false,
+            followed_hints: HashSet::new(),
+            leader_called: false,
+            may_have_applied: false,
         }
     }
 
@@ -211,7 +211,7 @@ impl Client {
         let hedge = async {
             sleep(HEDGE_AFTER).await;
             tokio::select! {
-                _ = self.ask_around(&leader) => {}
+                _ = self.find_other_leader(&leader) => {}
                 () = self.keep_reporting(call) => {}
             }
         };
@@ -245,7 +245,7 @@ impl Client {
                     Err(error) => {
                         self.record_answer(leader, error.message, None);
                         self.drop_leader(leader);
-                        call.doubt |= !options.read;
+                        call.may_have_applied |= !options.read;
                     }
                 }
             }
@@ -253,12 +253,12 @@ impl Client {
             Attempt::Silent => {
                 self.record_answer(leader, "did not answer the request in time".to_owned(), None);
                 self.drop_leader(leader);
-                call.doubt |= !options.read;
+                call.may_have_applied |= !options.read;
                 call.backoff.reset();
             }
             Attempt::Left => {
                 self.record_answer(leader, "was silent when another one led".to_owned(), None);
-                call.doubt |= !options.read;
+                call.may_have_applied |= !options.read;
                 call.backoff.reset();
             }
         }
@@ -276,19 +276,19 @@ impl Client {
         if failed.is_revoked() {
             self.record_failure(leader, status);
             // An earlier attempt may have been applied before the certificate was refused.
-            let failed = if call.doubt { call.unknown(self, false) } else { failed };
+            let failed = if call.may_have_applied { call.unknown(self, false) } else { failed };
             return Some(Err(failed));
         }
         let error = RpcError::from_status(status);
         let connect = matches!(failed, ClientError::Connect(_));
         if !connect && !error.retryable {
             // If the session is forgotten, so is the answer of an attempt that may have been executed.
-            let forgotten = call.doubt && error.code == ErrorCode::SessionUnknown;
+            let forgotten = call.may_have_applied && error.code == ErrorCode::SessionUnknown;
             let failed = if forgotten { call.unknown(self, true) } else { ClientError::Rpc(error) };
             return Some(Err(failed));
         }
         self.record_failure(leader, status);
-        call.doubt |= !options.read && !connect && error.outcome != Outcome::NotApplied;
+        call.may_have_applied |= !options.read && !connect && error.outcome != Outcome::NotApplied;
         match error.code {
             // The leader is the right one, but cannot serve just now.
             ErrorCode::Overloaded
@@ -313,7 +313,7 @@ impl Client {
             true => Endpoint::seed(&error.leader_addr),
             false => Endpoint::named(&error.leader_name, &error.leader_addr),
         };
-        hint.ok().filter(|hint| hint != asked && call.hinted.insert(hint.clone()))
+        hint.ok().filter(|hint| hint != asked && call.followed_hints.insert(hint.clone()))
     }
 
     /// Records the sender of an answer as the leader, unless a newer leader was found while the answer was on its way.
@@ -335,7 +335,7 @@ impl Client {
     async fn wait_a_little(&self, call: &mut Call) {
         self.report_wait(call);
         // The first hint is followed at once: it costs no member a second call.
-        if call.hint.is_none() || call.hinted.len() > 1 {
+        if call.hint.is_none() || call.followed_hints.len() > 1 {
             sleep(call.backoff.next_wait()).await;
         }
     }

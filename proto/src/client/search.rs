@@ -23,7 +23,7 @@ use super::{Client, ClientError, MemberRef};
 use crate::endpoint::Endpoint;
 
 /// How long one member has to answer before the next one is asked, by a client that is one of few.
-const ALONE: Duration = Duration::from_millis(50);
+const ANSWER_WAIT: Duration = Duration::from_millis(50);
 /// The shortest time until each member is asked again while the leader is silent; [`HEDGE_CALM`] while the leader says
 /// that it leads. Both are longer for one of thousands of clients.
 const HEDGE_AGAIN: Duration = Duration::from_millis(50);
@@ -36,9 +36,9 @@ const STANDBY_WAITS: u32 = 4;
 /// One search for the leader. It proceeds in rounds, each of which asks every member once.
 struct Search {
     /// The member that another one named as the leader.
-    named: Option<String>,
+    named_leader: Option<String>,
     /// Members asked in this round.
-    asked: HashSet<Endpoint>,
+    asked_members: HashSet<Endpoint>,
     /// Members that have not answered yet, in this round or before.
     in_flight: HashSet<Endpoint>,
     /// When to ask the next member, whether the last one has answered or not.
@@ -50,19 +50,19 @@ struct Search {
 impl Search {
     fn new() -> Self {
         Search {
-            named: None,
-            asked: HashSet::new(),
+            named_leader: None,
+            asked_members: HashSet::new(),
             in_flight: HashSet::new(),
             next_at: Instant::now(),
             pausing: false,
         }
     }
 
-    fn learn(&mut self, endpoint: &Endpoint, said: ProbeAnswer) {
+    fn learn(&mut self, endpoint: &Endpoint, answer: ProbeAnswer) {
         self.in_flight.remove(endpoint);
-        match said {
+        match answer {
             ProbeAnswer::Leads => {}
-            ProbeAnswer::Names(leader) => self.named = Some(leader),
+            ProbeAnswer::Names(leader) => self.named_leader = Some(leader),
             ProbeAnswer::Nothing => {}
         }
         if !self.pausing {
@@ -71,8 +71,8 @@ impl Search {
     }
 
     fn end_round(&mut self, pause: Duration) {
-        self.asked.clear();
-        self.named = None;
+        self.asked_members.clear();
+        self.named_leader = None;
         self.pausing = true;
         self.next_at = Instant::now() + pause;
     }
@@ -102,17 +102,17 @@ impl Client {
                 search.pausing = false;
                 match self.next_to_ask(&search) {
                     Some(endpoint) => {
-                        search.asked.insert(endpoint.clone());
+                        search.asked_members.insert(endpoint.clone());
                         search.in_flight.insert(endpoint.clone());
-                        search.next_at = Instant::now() + self.alone();
+                        search.next_at = Instant::now() + self.answer_wait();
                         answers.push(async move { (endpoint.clone(), self.probe(endpoint).await) });
                     }
-                    None => search.end_round(call.backoff.next_wait() + self.part_of_many()),
+                    None => search.end_round(call.backoff.next_wait() + self.random_spread()),
                 }
                 continue;
             }
             tokio::select! {
-                Some((endpoint, said)) = answers.next() => search.learn(&endpoint, said),
+                Some((endpoint, answer)) = answers.next() => search.learn(&endpoint, answer),
                 () = sleep_until(search.next_at) => {}
                 () = sleep_until(call.deadline) => return Err(call.give_up(self)),
             }
@@ -122,7 +122,7 @@ impl Client {
             }
             match self.hopeless(call.waited()) {
                 // An attempt may have been applied before all members began to refuse.
-                Some(_) if call.doubt => return Err(call.give_up(self)),
+                Some(_) if call.may_have_applied => return Err(call.give_up(self)),
                 Some(error) => return Err(error),
                 None => self.report_wait(call),
             }
@@ -133,8 +133,11 @@ impl Client {
     /// connection, except the last leader, which may have fallen silent; the last leader; any other.
     fn next_to_ask(&self, search: &Search) -> Option<Endpoint> {
         let mut left = self.candidates();
-        left.retain(|each| !search.asked.contains(each) && !search.in_flight.contains(each));
-        let named = left.iter().find(|each| each.name.is_some() && each.name == search.named);
+        left.retain(|each| {
+            !search.asked_members.contains(each) && !search.in_flight.contains(each)
+        });
+        let named =
+            left.iter().find(|each| each.name.is_some() && each.name == search.named_leader);
         let last_leader = self.inner.cluster_view.lock().last_leader.clone();
         let is_last = |each: &&Endpoint| Some(*each) == last_leader.as_ref();
         let connected = left.iter().filter(|each| !is_last(each) && self.is_connected_to(each));
@@ -146,18 +149,18 @@ impl Client {
 
     /// How long one member has to answer before the next one is asked. A member with thousands of callers answers
     /// late.
-    fn alone(&self) -> Duration {
-        ALONE + self.beyond_few() / 2 + self.part_of_many() / 2
+    fn answer_wait(&self) -> Duration {
+        ANSWER_WAIT + self.extra_wait() / 2 + self.random_spread() / 2
     }
 
     /// By how much this client's longest wait exceeds that of one of few.
-    fn beyond_few(&self) -> Duration {
+    fn extra_wait(&self) -> Duration {
         self.longest_wait().saturating_sub(WAIT_MAX)
     }
 
     /// A random wait that spreads the actions of thousands of clients; zero for one of few.
-    fn part_of_many(&self) -> Duration {
-        self.beyond_few().mul_f64(rand::rng().random_range(0.0..=1.0))
+    fn random_spread(&self) -> Duration {
+        self.extra_wait().mul_f64(rand::rng().random_range(0.0..=1.0))
     }
 
     pub(super) fn known_leader(&self) -> Option<Endpoint> {
@@ -165,11 +168,11 @@ impl Client {
     }
 
     /// Asks all members until one other than `current` leads.
-    pub(super) async fn ask_around(&self, current: &MemberRef) -> Endpoint {
+    pub(super) async fn find_other_leader(&self, current: &MemberRef) -> Endpoint {
         let other = || self.known_leader().filter(|known| MemberRef::from(known) != *current);
         // One call asks, the others wait for its result.
         let _turn = self.inner.hedge_turn.lock().await;
-        let well = AtomicBool::new(false);
+        let current_leads = AtomicBool::new(false);
         let mut backoff = RetryBackoff::new(self.longest_wait());
         let mut asking: FuturesUnordered<_> = self
             .candidates()
@@ -177,8 +180,8 @@ impl Client {
             .map(|endpoint| {
                 let known =
                     MemberRef::from(&endpoint) == *current || self.is_connected_to(&endpoint);
-                let wait = if known { self.part_of_many() } else { self.alone() };
-                self.ask_after(endpoint, current, &well, wait)
+                let wait = if known { self.random_spread() } else { self.answer_wait() };
+                self.ask_after(endpoint, current, &current_leads, wait)
             })
             .collect();
         loop {
@@ -187,11 +190,11 @@ impl Client {
             }
             match asking.next().await {
                 Some(endpoint) => {
-                    let wait = match well.load(Ordering::Relaxed) {
+                    let wait = match current_leads.load(Ordering::Relaxed) {
                         true => HEDGE_CALM.max(self.longest_wait()),
-                        false => backoff.next_wait().max(HEDGE_AGAIN) + self.part_of_many(),
+                        false => backoff.next_wait().max(HEDGE_AGAIN) + self.random_spread(),
                     };
-                    asking.push(self.ask_after(endpoint, current, &well, wait));
+                    asking.push(self.ask_after(endpoint, current, &current_leads, wait));
                 }
                 None => sleep(HEDGE_CALM).await,
             }
@@ -202,13 +205,13 @@ impl Client {
         &self,
         endpoint: Endpoint,
         current: &MemberRef,
-        well: &AtomicBool,
+        current_leads: &AtomicBool,
         wait: Duration,
     ) -> Endpoint {
         sleep(wait).await;
-        let said = self.probe(endpoint.clone()).await;
+        let answer = self.probe(endpoint.clone()).await;
         if MemberRef::from(&endpoint) == *current {
-            well.store(matches!(said, ProbeAnswer::Leads), Ordering::Relaxed);
+            current_leads.store(matches!(answer, ProbeAnswer::Leads), Ordering::Relaxed);
         }
         endpoint
     }
@@ -218,7 +221,7 @@ impl Client {
     /// the same. For long-lived clients; ends when it is dropped.
     pub async fn keep_standby_connections(&self) -> Infallible {
         loop {
-            let pause = STANDBY_PAUSE + STANDBY_WAITS * self.beyond_few();
+            let pause = STANDBY_PAUSE + STANDBY_WAITS * self.extra_wait();
             let part = rand::rng().random_range(1.0..=2.0);
             sleep(pause.mul_f64(part)).await;
             let missing = self.candidates().into_iter().find(|each| !self.is_connected_to(each));

@@ -63,8 +63,8 @@ async fn a_hint_is_followed_with_the_same_request() {
     c1.set(|says| says.refusals = vec![refusal.with_leader("c2", c2.addr.to_string())]);
     let client = client(&[&c1]);
     assert_eq!(create(&client, CallOptions::default()).await.unwrap(), 5);
-    assert_eq!(c1.asked.lock().len(), 1);
-    assert_eq!(*c1.asked.lock(), *c2.asked.lock());
+    assert_eq!(c1.request_ids.lock().len(), 1);
+    assert_eq!(*c1.request_ids.lock(), *c2.request_ids.lock());
     assert_eq!(client.leader().unwrap().name, "c2");
 }
 
@@ -75,7 +75,7 @@ async fn a_retryable_refusal_is_retried_with_the_same_request() {
     let refusals = [ErrorCode::Overloaded, ErrorCode::OutcomeUnknown, ErrorCode::NoQuorum];
     c1.set(|says| says.refusals = refusals.map(|code| RpcError::new(code, "later")).into());
     assert_eq!(create(&client(&[&c1]), CallOptions::default()).await.unwrap(), 5);
-    let asked = c1.asked.lock();
+    let asked = c1.request_ids.lock();
     assert_eq!(asked.len(), 4);
     assert!(asked.iter().all(|id| *id == asked[0]));
 }
@@ -87,7 +87,7 @@ async fn a_refusal_for_good_is_returned_at_once() {
     c1.set(|says| says.refusals = vec![RpcError::new(ErrorCode::RunNotFound, "no run x")]);
     let error = create(&client(&[&c1]), CallOptions::default()).await.unwrap_err();
     assert_eq!((error.code(), error.exit_code()), (Some(ErrorCode::RunNotFound), 4));
-    assert_eq!(c1.asked.lock().len(), 1);
+    assert_eq!(c1.request_ids.lock().len(), 1);
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn concurrent_calls_share_the_search_for_the_leader() {
     for call in calls {
         assert_eq!(call.await.unwrap().unwrap(), 5);
     }
-    assert_eq!(c2.asked.lock().len(), 64);
+    assert_eq!(c2.request_ids.lock().len(), 64);
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ async fn a_hung_leader_is_left_long_before_the_calls_own_limit() {
     let started = Instant::now();
     assert_eq!(create(&client, CallOptions::default()).await.unwrap(), 5);
     assert!(started.elapsed() < LEFT_LIMIT, "{:?}", started.elapsed());
-    assert_eq!(*c2.asked.lock(), c1.asked.lock()[1..], "the same request");
+    assert_eq!(*c2.request_ids.lock(), c1.request_ids.lock()[1..], "the same request");
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn a_deposed_leader_that_still_answers_is_not_believed() {
     c2.leads(2);
     assert_eq!(create(&client, CallOptions::default()).await.unwrap(), 5);
     assert_eq!(client.leader().unwrap().name, "c2");
-    assert_eq!(c2.asked.lock().len(), 1, "the answer of epoch 1 was not taken");
+    assert_eq!(c2.request_ids.lock().len(), 1, "the answer of epoch 1 was not taken");
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn the_client_follows_the_claimed_leader_of_the_later_term() {
     };
     let (answer, ()) = tokio::join!(call, elect);
     assert_eq!(answer.unwrap(), 5);
-    assert_eq!((c1.asked.lock().len(), c2.asked.lock().len()), (1, 1));
+    assert_eq!((c1.request_ids.lock().len(), c2.request_ids.lock().len()), (1, 1));
 }
 
 #[tokio::test]

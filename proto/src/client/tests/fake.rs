@@ -40,7 +40,7 @@ pub(super) struct Fake {
     pub(super) addr: SocketAddr,
     pub(super) says: Arc<Mutex<MemberAnswers>>,
     /// The request ids that it received, in order.
-    pub(super) asked: Arc<Mutex<Vec<v1::RequestId>>>,
+    pub(super) request_ids: Arc<Mutex<Vec<v1::RequestId>>>,
     accepted: Arc<AtomicUsize>,
     runtime: Option<Runtime>,
 }
@@ -87,8 +87,9 @@ impl Fake {
             status_refused: None,
             refusals: Vec::new(),
         }));
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let service = Service { name: name.to_owned(), says: says.clone(), asked: asked.clone() };
+        let request_ids = Arc::new(Mutex::new(Vec::new()));
+        let service =
+            Service { name: name.to_owned(), says: says.clone(), request_ids: request_ids.clone() };
         let tls = ServerTls::refusing(security, revocations).unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
         let counted = accepted.clone();
@@ -103,7 +104,7 @@ impl Fake {
                 .serve_with_incoming(incoming)
                 .await
         });
-        Fake { name: name.to_owned(), addr, says, asked, accepted, runtime: Some(runtime) }
+        Fake { name: name.to_owned(), addr, says, request_ids, accepted, runtime: Some(runtime) }
     }
 
     pub(super) fn set(&self, change: impl FnOnce(&mut MemberAnswers)) {
@@ -142,7 +143,7 @@ pub(super) fn introduce(fakes: &[&Fake]) {
 struct Service {
     name: String,
     says: Arc<Mutex<MemberAnswers>>,
-    asked: Arc<Mutex<Vec<v1::RequestId>>>,
+    request_ids: Arc<Mutex<Vec<v1::RequestId>>>,
 }
 
 impl Service {
@@ -213,7 +214,7 @@ impl runs_server::Runs for Service {
         &self,
         request: Request<v1::CreateRunRequest>,
     ) -> Result<Response<v1::CreateRunResponse>, Status> {
-        self.asked.lock().push(request.into_inner().request.unwrap_or_default());
+        self.request_ids.lock().push(request.into_inner().request.unwrap_or_default());
         self.hang_if_set().await;
         let refusal = {
             let mut says = self.says.lock();
