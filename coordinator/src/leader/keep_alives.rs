@@ -20,24 +20,24 @@ const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// Since when a process is silent.
 #[derive(Clone, Copy)]
-struct Since {
+struct SilenceStart {
     at: LedgerMs,
     /// When it was last heard, if ever.
-    heard: Option<Instant>,
+    last_message: Option<Instant>,
 }
 
 /// How long a process may be silent.
 #[derive(Clone, Copy)]
-struct Allowed {
+struct SilenceLimit {
     keep_alive_ms: u64,
     /// Its deadline: it is not lost before. Messages since the deadline was set do not count yet.
     deadline: LedgerMs,
 }
 
 struct Process {
-    since: Since,
+    since: SilenceStart,
     /// `None` until the process is among those that were read.
-    allowed: Option<Allowed>,
+    limit: Option<SilenceLimit>,
     /// The last reading that had it.
     reading: u64,
 }
@@ -59,7 +59,7 @@ impl JobsState {
 }
 
 #[derive(Default)]
-struct Known {
+struct KeepAliveState {
     processes: HashMap<SessionId, Process>,
     /// Those of all processes that were read.
     deadlines: BTreeSet<(LedgerMs, SessionId)>,
@@ -70,18 +70,18 @@ struct Known {
 
 /// When each process was heard, by its incarnation: no participant and no trainer share one.
 #[derive(Default)]
-pub(crate) struct KeepAlives(Mutex<Known>);
+pub(crate) struct KeepAlives(Mutex<KeepAliveState>);
 
 /// A process that was silent for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Silent {
+pub(crate) struct SilentProcess {
     pub(crate) incarnation: SessionId,
     /// How long it was silent, including time that did not count; `None` if this leader has never heard it.
     pub(crate) silent_ms: Option<u64>,
 }
 
-impl Allowed {
-    fn from(since: Since, keep_alive_ms: u64) -> Self {
+impl SilenceLimit {
+    fn from(since: SilenceStart, keep_alive_ms: u64) -> Self {
         let deadline = LedgerMs(since.at.0.saturating_add(keep_alive_ms));
         Self { keep_alive_ms, deadline }
     }
@@ -90,9 +90,9 @@ impl Allowed {
 impl KeepAlives {
     /// Records a message of a process.
     pub(crate) fn record_message(&self, incarnation: SessionId, now: LedgerMs) {
-        let since = Since { at: now, heard: Some(Instant::now()) };
+        let since = SilenceStart { at: now, last_message: Some(Instant::now()) };
         let mut known = self.0.lock();
-        let new = || Process { since, allowed: None, reading: 0 };
+        let new = || Process { since, limit: None, reading: 0 };
         known.processes.entry(incarnation).or_insert_with(new).since = since;
     }
 
@@ -112,27 +112,27 @@ impl KeepAlives {
     /// Takes all processes of that state, each once, with the milliseconds that it may be silent. Forgets all others.
     pub(crate) fn read(&self, all: &[(SessionId, u64)], state: JobsState, now: LedgerMs) {
         let mut known = self.0.lock();
-        let Known { processes, deadlines, read, readings } = &mut *known;
+        let KeepAliveState { processes, deadlines, read, readings } = &mut *known;
         *read = Some((state, now));
         *readings += 1;
         for &(incarnation, keep_alive_ms) in all {
-            let since = Since { at: now, heard: None };
-            let new = || Process { since, allowed: None, reading: 0 };
+            let since = SilenceStart { at: now, last_message: None };
+            let new = || Process { since, limit: None, reading: 0 };
             let process = processes.entry(incarnation).or_insert_with(new);
             process.reading = *readings;
-            if process.allowed.is_none_or(|allowed| allowed.keep_alive_ms != keep_alive_ms) {
-                let allowed = Allowed::from(process.since, keep_alive_ms);
-                if let Some(before) = process.allowed.replace(allowed) {
+            if process.limit.is_none_or(|limit| limit.keep_alive_ms != keep_alive_ms) {
+                let limit = SilenceLimit::from(process.since, keep_alive_ms);
+                if let Some(before) = process.limit.replace(limit) {
                     deadlines.remove(&(before.deadline, incarnation));
                 }
-                deadlines.insert((allowed.deadline, incarnation));
+                deadlines.insert((limit.deadline, incarnation));
             }
         }
         if processes.len() > all.len() {
             processes.retain(|incarnation, process| {
                 let stays = process.reading == *readings;
-                if !stays && let Some(allowed) = process.allowed {
-                    deadlines.remove(&(allowed.deadline, *incarnation));
+                if !stays && let Some(limit) = process.limit {
+                    deadlines.remove(&(limit.deadline, *incarnation));
                 }
                 stays
             });
@@ -140,25 +140,25 @@ impl KeepAlives {
     }
 
     /// The processes that were silent for too long, among those that were read last.
-    pub(crate) fn silent(&self, now: LedgerMs) -> Vec<Silent> {
+    pub(crate) fn silent(&self, now: LedgerMs) -> Vec<SilentProcess> {
         let mut known = self.0.lock();
-        let Known { processes, deadlines, .. } = &mut *known;
+        let KeepAliveState { processes, deadlines, .. } = &mut *known;
         let over = (now, SessionId(u64::MAX));
         let over: Vec<SessionId> = deadlines.range(..=over).map(|&(_, of)| of).collect();
         let mut silent = Vec::new();
         for incarnation in over {
             let Some(process) = processes.get_mut(&incarnation) else { continue };
-            let Some(before) = process.allowed else { continue };
-            let allowed = Allowed::from(process.since, before.keep_alive_ms);
-            if allowed.deadline <= now {
-                let heard = process.since.heard;
-                let silent_ms = heard.map(|heard| heard.elapsed().as_millis() as u64);
-                silent.push(Silent { incarnation, silent_ms });
+            let Some(before) = process.limit else { continue };
+            let limit = SilenceLimit::from(process.since, before.keep_alive_ms);
+            if limit.deadline <= now {
+                let last_message = process.since.last_message;
+                let silent_ms = last_message.map(|at| at.elapsed().as_millis() as u64);
+                silent.push(SilentProcess { incarnation, silent_ms });
             } else {
                 // It was heard meanwhile.
-                process.allowed = Some(allowed);
+                process.limit = Some(limit);
                 deadlines.remove(&(before.deadline, incarnation));
-                deadlines.insert((allowed.deadline, incarnation));
+                deadlines.insert((limit.deadline, incarnation));
             }
         }
         silent
@@ -188,7 +188,7 @@ mod tests {
         keep_alives.read(&two, state(2), after(99));
         assert!(keep_alives.silent(after(99)).is_empty());
         let lost = keep_alives.silent(after(100));
-        assert_eq!(lost, [Silent { incarnation: SessionId(1), silent_ms: None }]);
+        assert_eq!(lost, [SilentProcess { incarnation: SessionId(1), silent_ms: None }]);
         keep_alives.record_message(SessionId(1), after(110));
         keep_alives.read(&one, state(3), after(120));
         assert!(keep_alives.silent(after(209)).is_empty());

@@ -5,7 +5,7 @@
 
 use super::LeaderState;
 use crate::leader::command_size;
-use crate::leader::keep_alives::{JobsState, Silent};
+use crate::leader::keep_alives::{JobsState, SilentProcess};
 use crate::leader::ledger_read::ReadLedger;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{Body, JobName, Ledger, Op, OpKind, Rejection, Reply, limits, op};
@@ -61,10 +61,10 @@ fn lose_trainers(job: &JobName, trainers: &[(String, SessionId)]) -> Vec<OpKind>
 }
 
 /// The operations that lose these processes. One that is gone meanwhile needs none.
-fn losses(ledger: &Ledger, silent: &[Silent]) -> Vec<Op> {
-    let (participants, others): (Vec<Silent>, Vec<Silent>) =
+fn losses(ledger: &Ledger, silent: &[SilentProcess]) -> Vec<Op> {
+    let (participants, others): (Vec<SilentProcess>, Vec<SilentProcess>) =
         silent.iter().copied().partition(|one| ledger.participant(one.incarnation).is_some());
-    let lost = participants.into_iter().map(|Silent { incarnation, silent_ms }| {
+    let lost = participants.into_iter().map(|SilentProcess { incarnation, silent_ms }| {
         tracing::warn!(ticket = %incarnation, "a participant of a job is silent: lost");
         OpKind::LoseParticipant(op::LoseParticipant { incarnation, silent_ms })
     });
