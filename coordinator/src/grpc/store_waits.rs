@@ -49,16 +49,16 @@ pub(super) fn is_there(ledger: &Ledger, name: &StoreName, awaited: &v1::StoreAwa
 /// Which of several awaited keys were there at some time since the wait began. As in TCPStore, a key counts once it
 /// was seen, even if it is removed later.
 #[derive(Default)]
-struct Sighted {
-    at: Mutex<BTreeSet<u32>>,
+struct SeenKeys {
+    positions: Mutex<BTreeSet<u32>>,
     first: Notify,
     all: Notify,
     awaited: usize,
 }
 
-impl Sighted {
-    fn saw(&self, position: u32) {
-        let mut at = self.at.lock();
+impl SeenKeys {
+    fn record(&self, position: u32) {
+        let mut at = self.positions.lock();
         if at.insert(position) {
             self.first.notify_one();
         }
@@ -74,15 +74,15 @@ impl Sighted {
         there: impl Fn(&v1::StoreAwaited) -> bool,
     ) -> bool {
         for (position, one) in (0..).zip(awaited) {
-            if !self.at.lock().contains(&position) && there(one) {
-                self.saw(position);
+            if !self.positions.lock().contains(&position) && there(one) {
+                self.record(position);
             }
         }
         self.is_complete()
     }
 
     fn is_complete(&self) -> bool {
-        self.at.lock().len() == self.awaited
+        self.positions.lock().len() == self.awaited
     }
 
     /// Returns shortly after the first key was seen, so that the waiting client knows of it if this leader fails.
@@ -95,16 +95,16 @@ impl Sighted {
 /// The waits for one key, by the number of the wait and the key's position in it.
 #[derive(Default)]
 struct Awaiting {
-    present: BTreeMap<(u64, u32), Arc<Sighted>>,
-    at_least: BTreeMap<(i64, u64, u32), Arc<Sighted>>,
+    present: BTreeMap<(u64, u32), Arc<SeenKeys>>,
+    at_least: BTreeMap<(i64, u64, u32), Arc<SeenKeys>>,
 }
 
 impl Awaiting {
     /// Marks the key as seen for the waits that its present value satisfies.
     fn look(&mut self, present: bool, number: Option<i64>) {
         if present {
-            for ((_, position), sighted) in std::mem::take(&mut self.present) {
-                sighted.saw(position);
+            for ((_, position), seen_keys) in std::mem::take(&mut self.present) {
+                seen_keys.record(position);
             }
         }
         if let Some(number) = number {
@@ -112,8 +112,8 @@ impl Awaiting {
                 Some(more) => self.at_least.split_off(&(more, 0, 0)),
                 None => BTreeMap::new(),
             };
-            for ((_, _, position), sighted) in std::mem::replace(&mut self.at_least, above) {
-                sighted.saw(position);
+            for ((_, _, position), seen_keys) in std::mem::replace(&mut self.at_least, above) {
+                seen_keys.record(position);
             }
         }
     }
@@ -146,7 +146,7 @@ struct Registered<'a> {
     store: &'a StoreName,
     awaited: &'a [v1::StoreAwaited],
     number: u64,
-    sighted: Arc<Sighted>,
+    seen_keys: Arc<SeenKeys>,
 }
 
 impl Drop for Registered<'_> {
@@ -212,18 +212,20 @@ impl StoreWaits {
         awaited: &'a [v1::StoreAwaited],
     ) -> Registered<'a> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let sighted = Arc::new(Sighted { awaited: awaited.len(), ..Sighted::default() });
+        let seen_keys = Arc::new(SeenKeys { awaited: awaited.len(), ..SeenKeys::default() });
         let mut registry = self.registry.lock();
         let keys = registry.entry(store.clone()).or_default();
         for (position, one) in (0..).zip(awaited) {
             let awaiting = keys.entry(one.key.clone()).or_default();
             match one.at_least {
-                None => awaiting.present.insert((number, position), sighted.clone()),
-                Some(least) => awaiting.at_least.insert((least, number, position), sighted.clone()),
+                None => awaiting.present.insert((number, position), seen_keys.clone()),
+                Some(least) => {
+                    awaiting.at_least.insert((least, number, position), seen_keys.clone())
+                }
             };
         }
         drop(registry);
-        Registered { waits: self, store, awaited, number, sighted }
+        Registered { waits: self, store, awaited, number, seen_keys }
     }
 
     /// Returns once each of these keys was there at some time since the call, or after `wait_ms`, or when this epoch
@@ -250,9 +252,9 @@ impl StoreWaits {
         };
         let leading = self.shared.reading().await?;
         let registered = self.register(store, awaited);
-        let sighted = &registered.sighted;
+        let seen_keys = &registered.seen_keys;
         let deadline = Instant::now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
-        let answer_due = sighted.answer_due();
+        let answer_due = seen_keys.answer_due();
         tokio::pin!(answer_due);
         let mut last = false;
         let mut checked_changes = None;
@@ -261,8 +263,8 @@ impl StoreWaits {
                 let there = |one: &v1::StoreAwaited| is_there(l, store, one);
                 let changes = l.store_changes();
                 let complete = match checked_changes == Some(changes) {
-                    true => sighted.is_complete(),
-                    false => sighted.look(awaited, there),
+                    true => seen_keys.is_complete(),
+                    false => seen_keys.look(awaited, there),
                 };
                 let complete = complete || seeded(Bug::WaitWakesEarly);
                 // A key that was there and is gone is not an answer as of this read, and neither are keys that were
@@ -276,11 +278,11 @@ impl StoreWaits {
                 log_position::of_several_looks();
             }
             if complete || last || Instant::now() >= deadline {
-                let seen = sighted.at.lock().iter().copied().collect();
+                let seen = seen_keys.positions.lock().iter().copied().collect();
                 return Ok((complete, seen, found));
             }
             tokio::select! {
-                () = sighted.all.notified() => {}
+                () = seen_keys.all.notified() => {}
                 () = &mut answer_due => last = true,
                 () = tokio::time::sleep_until(deadline) => last = true,
                 () = leading.ended.cancelled() => last = true,
@@ -298,14 +300,14 @@ mod tests {
     use super::*;
     use rollout_proto::Role;
 
-    fn sighted(awaited: usize) -> Arc<Sighted> {
-        Arc::new(Sighted { awaited, ..Sighted::default() })
+    fn seen_keys(awaited: usize) -> Arc<SeenKeys> {
+        Arc::new(SeenKeys { awaited, ..SeenKeys::default() })
     }
 
     #[test]
     fn a_change_wakes_the_waits_that_it_satisfies_and_no_others() {
         let mut key = Awaiting::default();
-        let (present, two, three, both) = (sighted(1), sighted(1), sighted(1), sighted(2));
+        let (present, two, three, both) = (seen_keys(1), seen_keys(1), seen_keys(1), seen_keys(2));
         key.present.insert((1, 0), present.clone());
         key.at_least.insert((2, 2, 0), two.clone());
         key.at_least.insert((3, 3, 0), three.clone());
@@ -315,7 +317,7 @@ mod tests {
         key.look(true, Some(2));
         assert!(present.is_complete() && two.is_complete());
         assert!(!three.is_complete() && !both.is_complete());
-        assert_eq!(both.at.lock().iter().copied().collect::<Vec<_>>(), [1]);
+        assert_eq!(both.positions.lock().iter().copied().collect::<Vec<_>>(), [1]);
         key.look(true, Some(i64::MAX));
         assert!(three.is_complete() && key.is_empty());
     }
@@ -353,7 +355,7 @@ mod tests {
         let slot = size_of::<(Bytes, Awaiting)>() + 1;
         let registered = slot * 16 / 7 + slot * 8 / 7;
         let waiting =
-            leaf::<(u64, u32), Arc<Sighted>>().max(leaf::<(i64, u64, u32), Arc<Sighted>>());
+            leaf::<(u64, u32), Arc<SeenKeys>>().max(leaf::<(i64, u64, u32), Arc<SeenKeys>>());
         // Keys that are seen in order leave the leaves half full.
         let seen = leaf::<u32, ()>().div_ceil(LEAF / 2);
         // The request, and the keys to read when the wait ends.
