@@ -83,7 +83,7 @@ impl DryRunsService {
 }
 
 /// A request to check, from the caller of the dry run.
-struct Asked {
+struct DryRunTarget {
     metadata: MetadataMap,
     /// With the caller's identity.
     extensions: Extensions,
@@ -104,7 +104,7 @@ fn weight(method: &str, request: &[u8]) -> Result<usize, RpcError> {
     Ok(weight)
 }
 
-impl Asked {
+impl DryRunTarget {
     /// The request, as its method receives it, and the room that it takes until it is answered. To the layer that
     /// bounds the memory of messages, it was bytes.
     fn decoded<T: DryRunnable>(
@@ -135,10 +135,10 @@ fn not_checked(what: &str) -> RpcError {
 
 /// Runs the handler of the method that the request names.
 macro_rules! handled {
-    ($asked:ident, $memory:expr, { $($request:ident => $service:expr, $handler:ident;)* }) => {
-        match $asked.method.as_str() {
+    ($target:ident, $memory:expr, { $($request:ident => $service:expr, $handler:ident;)* }) => {
+        match $target.method.as_str() {
             $(<v1::$request as DryRunnable>::METHOD => {
-                let (request, room) = $asked.decoded::<v1::$request>($memory)?;
+                let (request, room) = $target.decoded::<v1::$request>($memory)?;
                 let service = $service;
                 let checked = checking(service.$handler(request)).await;
                 drop(room);
@@ -150,9 +150,9 @@ macro_rules! handled {
 }
 
 impl DryRunsService {
-    async fn check(&self, asked: Asked) -> Result<(), Status> {
+    async fn check(&self, target: DryRunTarget) -> Result<(), Status> {
         let shared = || self.shared.clone();
-        handled!(asked, &self.memory, {
+        handled!(target, &self.memory, {
             AbortCheckpointRequest => &self.checkpoints, abort_checkpoint;
             BarrierAbortRequest => &self.barrier, abort;
             ControlRunRequest => RunsService(shared()), control_run;
@@ -189,7 +189,7 @@ impl v1::dry_runs_server::DryRuns for DryRunsService {
         }
         // Before the request is decoded.
         authz::authorize(&method, extensions.get::<PeerInfo>())?;
-        self.check(Asked { metadata, extensions, method, request }).await?;
+        self.check(DryRunTarget { metadata, extensions, method, request }).await?;
         Ok(Response::new(v1::DryRunResponse { header: Some(self.shared.header()) }))
     }
 }
@@ -275,13 +275,13 @@ mod tests {
     fn a_decoded_request_takes_room_until_it_is_answered() {
         let request = retry_of(10_000);
         let weight = weight_of(&request).expect("it may");
-        let asked = || Asked {
+        let target = || DryRunTarget {
             metadata: MetadataMap::new(),
             extensions: Extensions::new(),
             method: v1::RetryItemsRequest::METHOD.to_owned(),
             request: v1::DryRunRequest::of(&request).request,
         };
-        let decoded = |memory: &BodyBudgetLayer| asked().decoded::<v1::RetryItemsRequest>(memory);
+        let decoded = |memory: &BodyBudgetLayer| target().decoded::<v1::RetryItemsRequest>(memory);
         // One caller may take three quarters.
         let memory = BodyBudgetLayer::of(weight * 2);
         let (checked, room) = decoded(&memory).expect("there is room");
