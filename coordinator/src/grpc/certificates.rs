@@ -78,8 +78,8 @@ impl CertificatesService {
         Err(RpcError::new(ErrorCode::RevocationUnsafe, text))
     }
 
-    /// Identities in use that the revocation would shut out: the caller and members.
-    fn shut_out(&self, op: (&Revoked, Option<u64>), caller: Option<&PeerInfo>) -> Vec<String> {
+    /// Identities in use that the revocation would lock out: the caller and members.
+    fn locked_out(&self, op: (&Revoked, Option<u64>), caller: Option<&PeerInfo>) -> Vec<String> {
         let mut list = RevocationList::default();
         match op {
             (Revoked::Everyone, before_s) => list.revoke_everyone(before_s.unwrap_or(u64::MAX)),
@@ -139,12 +139,12 @@ impl v1::certificates_server::Certificates for CertificatesService {
         check_time(issued_before_s)?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         self.check_member(&whose, issued_before_s)?;
-        let shut_out = self.shut_out((&whose, issued_before_s), peer.as_ref());
-        if !shut_out.is_empty() && !r.force {
+        let locked_out = self.locked_out((&whose, issued_before_s), peer.as_ref());
+        if !locked_out.is_empty() && !r.force {
             let text = format!(
                 "this would shut out {}: issue certificates that it does not cover first (cert issue --valid-from TIME), or add \
                  --force",
-                shut_out.join(", ")
+                locked_out.join(", ")
             );
             return Err(RpcError::new(ErrorCode::RevocationUnsafe, text).into());
         }
