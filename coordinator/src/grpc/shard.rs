@@ -39,7 +39,7 @@ impl ShardsService {
     }
 
     /// Records keep-alives in this leader's memory. The answer is a read.
-    async fn heard(
+    async fn record_keep_alives(
         &self,
         job: &JobName,
         trainers: &[(String, SessionId)],
@@ -174,7 +174,7 @@ impl v1::shards_server::Shards for ShardsService {
         let trainers: Vec<(String, SessionId)> = asked.collect();
         self.shared.leading()?;
         if self.shared.node.ledger(|l| l.version() >= SILENT_TRAINERS_VERSION) {
-            return Ok(Response::new(self.heard(&job, &trainers).await?));
+            return Ok(Response::new(self.record_keep_alives(&job, &trainers).await?));
         }
         let op = TrainerOp::Keep { job: job.clone(), trainers };
         match self.shared.apply(None, OpKind::Trainer(op)).await? {
