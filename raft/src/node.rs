@@ -40,7 +40,7 @@ struct Inner {
     config: RaftConfig,
     running: RwLock<Option<Arc<Running>>>,
     /// Whether, while it belonged to no cluster, a member sent it a message meant for a member.
-    sought: AtomicBool,
+    expected_by_cluster: AtomicBool,
     /// Held while the member is being adopted.
     adopting: tokio::sync::Mutex<Adopting>,
     leadership: watch::Sender<Leadership>,
@@ -82,7 +82,7 @@ impl Node {
             inner: Arc::new(Inner {
                 config,
                 running: RwLock::new(None),
-                sought: AtomicBool::new(false),
+                expected_by_cluster: AtomicBool::new(false),
                 adopting: tokio::sync::Mutex::new(Adopting::Open),
                 leadership: watch::Sender::new(Leadership::Follower { leader: None, term: 0 }),
                 dialer,
@@ -169,12 +169,12 @@ impl Node {
     /// was at its address, and its data is gone. A member that is being added gets such messages too, until it is
     /// adopted a moment later.
     pub fn awaits_replacement(&self) -> bool {
-        self.is_waiting() && self.inner.sought.load(Ordering::Relaxed)
+        self.is_waiting() && self.inner.expected_by_cluster.load(Ordering::Relaxed)
     }
 
     /// Records that a member of a cluster sent a message that only a member can answer.
-    pub(crate) fn was_sought(&self) {
-        if !self.inner.sought.swap(true, Ordering::Relaxed) {
+    pub(crate) fn record_expected(&self) {
+        if !self.inner.expected_by_cluster.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 name = self.inner.config.name,
                 "a cluster expects a member at this address, but the data directory is empty: replace this member"

@@ -48,7 +48,7 @@ impl PeerService {
 
     fn running(&self) -> Result<Arc<Running>, Status> {
         self.node.running().ok_or_else(|| {
-            self.node.was_sought();
+            self.node.record_expected();
             Status::failed_precondition("this member waits to be adopted by a cluster")
         })
     }
