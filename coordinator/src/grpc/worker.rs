@@ -99,7 +99,7 @@ impl v1::worker_server::Worker for WorkerService {
         epoch_gate::seen(&self.0, &leading, (r.cluster_id.as_str(), r.coord_epoch_seen)).await?;
         let holder = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
         let foreign =
-            self.0.node.ledger(|l| tenancy::take_foreign_held(l, &namespace, &mut r.held));
+            self.0.node.ledger(|l| tenancy::extract_foreign_held(l, &namespace, &mut r.held));
         let address = r.address.clone();
         let resumes = holder.is_some_and(|SessionId(holder)| holder == r.resume_session);
         let started = holder.map(|holder| leading.maybe_started(holder)).unwrap_or_default();

@@ -173,7 +173,7 @@ async fn apply(
     if m.seq == 0 {
         return Err(convert::invalid("an exchange's seq must be at least 1"));
     }
-    let foreign = tenancy::take_foreign(leading, namespace, m)?;
+    let foreign = tenancy::extract_foreign(leading, namespace, m)?;
     let (mut ops, mut sets) = (Vec::new(), Vec::new());
     results_in(slot, m, &mut ops, &mut sets)?;
     let idle_slot = given_up(leading, slot, m, &mut ops, &mut sets)?;
@@ -280,7 +280,7 @@ async fn hopeful(
 
 /// Seeded bug: moves rows to the idle slot before the victim has given them up.
 #[cfg(feature = "seeded-bugs")]
-pub(crate) async fn take_unasked(
+pub(crate) async fn steal_without_consent(
     leading: Arc<LeaderState>,
     victim: SlotRef,
     id: u64,

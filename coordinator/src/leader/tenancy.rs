@@ -25,7 +25,7 @@ fn is_foreign(ledger: &Ledger, namespace: &str, run: u32) -> bool {
 }
 
 /// Removes from an exchange everything about runs of other namespaces than the worker's, and returns it as refused.
-pub(crate) fn take_foreign(
+pub(crate) fn extract_foreign(
     leading: &LeaderState,
     namespace: &str,
     m: &mut v1::Exchange,
@@ -60,7 +60,7 @@ pub(crate) fn take_foreign(
 }
 
 /// Removes from a worker's list of held rows those of other namespaces' runs, and returns them.
-pub(crate) fn take_foreign_held(
+pub(crate) fn extract_foreign_held(
     ledger: &Ledger,
     namespace: &str,
     held: &mut Vec<v1::HeldRows>,
@@ -249,10 +249,10 @@ mod tests {
         let leader = TestLeader::start(silent_after).await;
         let held = lapsed(&leader).await;
         let mut said = vec![convert::held_out(&held)];
-        let foreign = leader.state.node.ledger(|l| take_foreign_held(l, "a", &mut said));
+        let foreign = leader.state.node.ledger(|l| extract_foreign_held(l, "a", &mut said));
         assert_eq!((foreign, said), (vec![convert::held_out(&held)], Vec::new()));
         let mut said = vec![convert::held_out(&held)];
-        let foreign = leader.state.node.ledger(|l| take_foreign_held(l, "default", &mut said));
+        let foreign = leader.state.node.ledger(|l| extract_foreign_held(l, "default", &mut said));
         assert_eq!((foreign, said.len()), (Vec::new(), 1));
         leader.end().await;
     }

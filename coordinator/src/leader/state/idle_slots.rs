@@ -33,7 +33,7 @@ impl LeaderState {
             #[cfg(feature = "seeded-bugs")]
             if seeded(Bug::StealUnasked) {
                 let held = self.node.ledger(|l| l.last_held(victim, rows_max));
-                tokio::spawn(dispatch::take_unasked(self.clone(), victim, id, held));
+                tokio::spawn(dispatch::steal_without_consent(self.clone(), victim, id, held));
                 continue;
             }
             let runs = runs.iter().map(|no| no.0).collect();
