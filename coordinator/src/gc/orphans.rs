@@ -39,7 +39,7 @@ struct Folder {
 }
 
 /// The namespace and the name of a run.
-type At = (String, String);
+type RunKey = (String, String);
 
 /// The result of scanning.
 struct ScanResult {
@@ -47,7 +47,7 @@ struct ScanResult {
     found: Vec<Folder>,
     /// The scan covers the names after the first, up to and including the second. `None`: from the start, or to the
     /// end.
-    range: (Option<At>, Option<At>),
+    range: (Option<RunKey>, Option<RunKey>),
 }
 
 /// A folder that has no run.
@@ -59,7 +59,7 @@ struct OrphanFolder {
 }
 
 /// Objects to be removed.
-struct Due {
+struct RemovableObjects {
     folder: Folder,
     keys: Vec<String>,
 }
@@ -71,7 +71,7 @@ struct Orphans {
     mark: String,
     age: Duration,
     /// The last name that the previous round scanned.
-    after: Option<At>,
+    after: Option<RunKey>,
     seen: BTreeMap<Folder, OrphanFolder>,
 }
 
@@ -118,7 +118,7 @@ impl Folder {
         rollout_storage::run_prefix(&self.namespace, &self.folder)
     }
 
-    fn at(&self) -> At {
+    fn at(&self) -> RunKey {
         let name = self.folder.split_once('/').map_or(&*self.folder, |(name, _)| name);
         (self.namespace.clone(), name.to_owned())
     }
@@ -174,7 +174,12 @@ impl Orphans {
     }
 
     /// The objects of folders that had no run, and did not change, for long enough.
-    async fn judge(&mut self, looked: &ScanResult, without: Vec<Folder>, now: Instant) -> Vec<Due> {
+    async fn judge(
+        &mut self,
+        looked: &ScanResult,
+        without: Vec<Folder>,
+        now: Instant,
+    ) -> Vec<RemovableObjects> {
         let orphans: BTreeSet<&Folder> = without.iter().collect();
         // For the others a run was created meanwhile, or they are gone.
         self.seen.retain(|folder, _| orphans.contains(folder) || !looked.covers(folder));
@@ -200,7 +205,7 @@ impl Orphans {
             };
             self.seen.insert(folder.clone(), OrphanFolder { since, objects });
             if now.duration_since(since) >= self.age {
-                due.push(Due { folder, keys });
+                due.push(RemovableObjects { folder, keys });
             }
         }
         due
@@ -229,13 +234,13 @@ impl Orphans {
     /// cannot be removed, its time starts again. An error of `is_orphan` ends the round.
     async fn remove<F>(
         &mut self,
-        due: Vec<Due>,
+        due: Vec<RemovableObjects>,
         is_orphan: impl Fn(Folder) -> F,
     ) -> Result<(), GcError>
     where
         F: Future<Output = Result<bool, GcError>>,
     {
-        for Due { folder, keys } in due {
+        for RemovableObjects { folder, keys } in due {
             self.seen.remove(&folder);
             let (namespace, name) = (&folder.namespace, &folder.folder);
             let (mut removed, mut failed) = (0, None);

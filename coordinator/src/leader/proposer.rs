@@ -20,7 +20,7 @@ use crate::leader::dry_run;
 use crate::leader::leader_clock::LeaderClock;
 use pending::{Pending, distribute};
 use queue::{Bundle, Queue};
-use returning_callers::{Patience, ReturningCallers, WAIT_MAX};
+use returning_callers::{ReturningCallers, WAIT_MAX, WaitPolicy};
 use rollout_ledger::id::CoordEpoch;
 use rollout_ledger::{
     Body, Command, Ledger, NAMESPACES_VERSION, Op, Reply, Scope, check_body_version, check_version,
@@ -200,7 +200,7 @@ struct Merging<F> {
 impl<F: Fn() + Send + Sync + 'static> Merging<F> {
     async fn run(self, mut bundles: mpsc::Receiver<Bundle>) {
         let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
-        let (mut pending, mut patience) = (Pending::default(), Patience::default());
+        let (mut pending, mut wait_policy) = (Pending::default(), WaitPolicy::default());
         loop {
             if pending.is_empty() {
                 match bundles.recv().await {
@@ -209,10 +209,10 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
                 }
             }
             due(&mut pending, &mut bundles, &in_flight, &self.landed).await;
-            if !pending.is_large() && !self.returning.are_back() && patience.waits() {
+            if !pending.is_large() && !self.returning.are_back() && wait_policy.should_wait() {
                 let come = joined(&mut pending, &mut bundles, &self.returning);
                 let in_vain = tokio::time::timeout(WAIT_MAX, come).await.is_err();
-                patience.ended(in_vain);
+                wait_policy.record_wait(in_vain);
             }
             // invariant: this semaphore is never closed.
             let Ok(permit) = in_flight.clone().acquire_owned().await else { return };

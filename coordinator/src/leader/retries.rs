@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-struct Failed {
+struct FailureRecord {
     count: u32,
     next: Instant,
 }
@@ -16,7 +16,7 @@ struct Failed {
 pub(crate) struct Retries<K> {
     first: Duration,
     max: Duration,
-    failed: BTreeMap<K, Failed>,
+    failed: BTreeMap<K, FailureRecord>,
 }
 
 impl<K: Copy + Ord> Retries<K> {
@@ -45,7 +45,7 @@ impl<K: Copy + Ord> Retries<K> {
         let count = self.count(&key);
         let pause = self.first.saturating_mul(1 << count.min(16)).min(self.max);
         let next = Instant::now() + pause;
-        self.failed.insert(key, Failed { count: count.saturating_add(1), next });
+        self.failed.insert(key, FailureRecord { count: count.saturating_add(1), next });
         (count.saturating_add(1), pause)
     }
 

@@ -129,7 +129,7 @@ async fn wait_until_deposed(leadership: &mut tokio::sync::watch::Receiver<Leader
 
 /// Opens the epoch of `term`, for as long as this member leads.
 async fn open(node: &Node, term: u64, workers: &Workers) -> Option<Arc<LeaderState>> {
-    let mut before = Before::default();
+    let mut before = OpeningContext::default();
     loop {
         let still = *node.leadership().borrow() == (Leadership::Leader { term });
         if !still {
@@ -148,7 +148,7 @@ async fn open(node: &Node, term: u64, workers: &Workers) -> Option<Arc<LeaderSta
 /// What a leader determines before it opens its epoch. Opening it changes both: a new cluster no longer counts as new,
 /// and the ledger no longer has the epoch of the former leader.
 #[derive(Default)]
-struct Before {
+struct OpeningContext {
     begins_with: Option<u32>,
     cause: Option<LeaderCause>,
 }
@@ -157,7 +157,7 @@ async fn try_open(
     node: &Node,
     term: u64,
     workers: &Workers,
-    before: &mut Before,
+    before: &mut OpeningContext,
 ) -> Result<Arc<LeaderState>, String> {
     let leads = node.barrier().await.map_err(|e| e.to_string())?;
     if leads != term {

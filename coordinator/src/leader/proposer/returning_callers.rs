@@ -45,23 +45,23 @@ impl ReturningCallers {
 
 /// Learns whether waits are in vain.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct WaitPolicy {
     /// Commands that go out without a wait.
     skip: u32,
     /// The last value of `skip`, which doubles after each wait in vain.
     step: u32,
 }
 
-impl Patience {
+impl WaitPolicy {
     /// Whether the next command that has a reason to wait does so.
-    pub(super) fn waits(&mut self) -> bool {
+    pub(super) fn should_wait(&mut self) -> bool {
         let waits = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
         waits
     }
 
     /// Records how a wait ended.
-    pub(super) fn ended(&mut self, in_vain: bool) {
+    pub(super) fn record_wait(&mut self, in_vain: bool) {
         self.step = if in_vain { (self.step * 2).clamp(1, VAIN_MAX) } else { 0 };
         self.skip = self.step;
     }
@@ -89,17 +89,17 @@ mod tests {
 
     #[test]
     fn if_no_caller_comes_back_hardly_any_command_waits() {
-        let mut patience = Patience::default();
+        let mut policy = WaitPolicy::default();
         let waits = (0..1000).filter(|_| {
-            let waits = patience.waits();
+            let waits = policy.should_wait();
             if waits {
-                patience.ended(true);
+                policy.record_wait(true);
             }
             waits
         });
         assert!((10..=30).contains(&waits.count()));
-        while !patience.waits() {}
-        patience.ended(false);
-        assert!(patience.waits() && patience.waits(), "it was worth it");
+        while !policy.should_wait() {}
+        policy.record_wait(false);
+        assert!(policy.should_wait() && policy.should_wait(), "it was worth it");
     }
 }
