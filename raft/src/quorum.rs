@@ -21,21 +21,21 @@ pub(crate) const LEASES_AWAITED: u32 = 2;
 /// requests are answered.
 const LEASES_HELD: u32 = 3;
 /// How often a leader's lease is checked.
-const LOOKS_PER_LEASE: u32 = 4;
+const CHECKS_PER_LEASE: u32 = 4;
 /// How much one check that finds a valid lease reduces the count. If it cleared the count, a leader kept alive by one
 /// heartbeat in many would never step down: it refuses most requests, and its followers elect no other leader.
-const LOOKS_FORGIVEN: u32 = 2;
+const CHECKS_FORGIVEN: u32 = 2;
 
 /// Counts how long a leader has gone without a quorum, less the time with one. Time in which this process stood still
 /// counts once at most.
-pub(crate) struct Missed {
-    looks: u32,
+pub(crate) struct QuorumLoss {
+    missed_checks: u32,
     every: Duration,
 }
 
-impl Missed {
+impl QuorumLoss {
     pub(crate) fn new(running: &Running) -> Self {
-        Self { looks: 0, every: running.config.lease() / LOOKS_PER_LEASE }
+        Self { missed_checks: 0, every: running.config.lease() / CHECKS_PER_LEASE }
     }
 
     /// Checks once, after a pause: true if the lease has been lost for `leases`. `lost` says whether it is lost now.
@@ -45,13 +45,13 @@ impl Missed {
     }
 
     fn count(&mut self, leases: u32, lost: bool) -> bool {
-        let enough = leases * LOOKS_PER_LEASE;
+        let enough = leases * CHECKS_PER_LEASE;
         // Cap the count, so that a quorum that is back clears it within a bounded time.
-        self.looks = match lost {
-            true => (self.looks + 1).min(enough),
-            false => self.looks.saturating_sub(LOOKS_FORGIVEN),
+        self.missed_checks = match lost {
+            true => (self.missed_checks + 1).min(enough),
+            false => self.missed_checks.saturating_sub(CHECKS_FORGIVEN),
         };
-        self.looks >= enough
+        self.missed_checks >= enough
     }
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn lease_valid(running: &Running) -> bool {
 }
 
 /// The term in which this member leads.
-fn term_led(running: &Running) -> Option<u64> {
+fn led_term(running: &Running) -> Option<u64> {
     let metrics = running.raft.metrics();
     let metrics = metrics.borrow_watched();
     metrics.state.is_leader().then_some(metrics.current_term)
@@ -87,14 +87,13 @@ pub(crate) async fn watch(running: Arc<Running>) {
         return;
     }
     let mut term = None;
-    let mut missed = Missed::new(&running);
+    let mut loss = QuorumLoss::new(&running);
     loop {
-        let gone =
-            missed.for_leases(LEASES_HELD, || term.is_some() && !lease_valid(&running)).await;
-        let led = term_led(&running);
+        let gone = loss.for_leases(LEASES_HELD, || term.is_some() && !lease_valid(&running)).await;
+        let led = led_term(&running);
         if led != term {
             // Another reign: it counts from its beginning.
-            (term, missed) = (led, Missed::new(&running));
+            (term, loss) = (led, QuorumLoss::new(&running));
         } else if gone && let Some(term) = term {
             step_down(&running, term).await;
         }
@@ -139,15 +138,15 @@ mod tests {
 
     /// After how many checks a leader steps down if this pattern of checks repeats.
     fn steps_down_after(lost: &[bool]) -> Option<usize> {
-        let mut missed = Missed { looks: 0, every: Duration::ZERO };
+        let mut loss = QuorumLoss { missed_checks: 0, every: Duration::ZERO };
         let checks = lost.iter().cycle().take(1000);
-        checks.enumerate().find_map(|(at, lost)| missed.count(LEASES_HELD, *lost).then_some(at + 1))
+        checks.enumerate().find_map(|(at, lost)| loss.count(LEASES_HELD, *lost).then_some(at + 1))
     }
 
     #[test]
     fn a_leader_that_has_its_lease_for_a_quarter_of_the_time_steps_down_and_one_that_rarely_loses_it_stays()
      {
-        let enough = (LEASES_HELD * LOOKS_PER_LEASE) as usize;
+        let enough = (LEASES_HELD * CHECKS_PER_LEASE) as usize;
         assert_eq!(steps_down_after(&[true]), Some(enough));
         let quarter = steps_down_after(&[true, true, true, false]).expect("it steps down");
         assert!(quarter < 4 * enough, "{quarter}");
@@ -158,13 +157,13 @@ mod tests {
 
     #[test]
     fn a_quorum_that_is_back_clears_the_count_however_long_it_was_away() {
-        let mut missed = Missed { looks: 0, every: Duration::ZERO };
+        let mut loss = QuorumLoss { missed_checks: 0, every: Duration::ZERO };
         for _ in 0..1000 {
-            missed.count(LEASES_HELD, true);
+            loss.count(LEASES_HELD, true);
         }
-        for _ in 0..LEASES_HELD * LOOKS_PER_LEASE / LOOKS_FORGIVEN {
-            missed.count(LEASES_HELD, false);
+        for _ in 0..LEASES_HELD * CHECKS_PER_LEASE / CHECKS_FORGIVEN {
+            loss.count(LEASES_HELD, false);
         }
-        assert_eq!(missed.looks, 0);
+        assert_eq!(loss.missed_checks, 0);
     }
 }

@@ -66,7 +66,7 @@ impl ReadQueue {
         match answered {
             Some(answered) => answered.await.unwrap_or(Err(NotLeader { leader: None })),
             None => {
-                let _turn = Turn { queue: self.clone(), running: running.clone() };
+                let _turn = ConfirmationSlot { queue: self.clone(), running: running.clone() };
                 confirm_read(running).await
             }
         }
@@ -74,12 +74,12 @@ impl ReadQueue {
 }
 
 /// A slot among the running confirmations. When it is dropped, waiting reads get the next one.
-struct Turn {
+struct ConfirmationSlot {
     queue: ReadQueue,
     running: Arc<Running>,
 }
 
-impl Drop for Turn {
+impl Drop for ConfirmationSlot {
     fn drop(&mut self) {
         let mut rounds = self.queue.rounds.lock();
         rounds.waiting.retain(|caller| !caller.is_closed());
@@ -89,7 +89,7 @@ impl Drop for Turn {
         }
         let callers = std::mem::take(&mut rounds.waiting);
         drop(rounds);
-        let turn = Turn { queue: self.queue.clone(), running: self.running.clone() };
+        let turn = ConfirmationSlot { queue: self.queue.clone(), running: self.running.clone() };
         self.queue.runtime.spawn(async move {
             let result = confirm_read(&turn.running).await;
             for caller in callers {

@@ -19,7 +19,7 @@ use crate::transfer::{Handover, transfer_leader};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Between two attempts to leave a disk that stalls.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Starts the thread. It ends with the member.
 pub(crate) fn start(running: &Arc<Running>, runtime: Handle) {
@@ -33,7 +33,7 @@ pub(crate) fn start(running: &Arc<Running>, runtime: Handle) {
 }
 
 fn watch(member: &Weak<Running>, runtime: &Handle) {
-    let mut leaving = Leaving::default();
+    let mut attempts = HandoverAttempts::default();
     let mut stall = Stall::default();
     loop {
         let looked = Instant::now();
@@ -48,12 +48,12 @@ fn watch(member: &Weak<Running>, runtime: &Handle) {
             stop_process(&format!("the disk has not finished an fsync for {stalled:?}"));
         }
         let hands_over = stalled > Duration::from_millis(running.config.stall_transfer_ms);
-        if hands_over && leaving.may(AGAIN) {
+        if hands_over && attempts.may_start(RETRY_AFTER) {
             tracing::warn!(
                 ?stalled,
                 "the disk stalls; this member hands leadership over if it leads"
             );
-            leaving.spawn(runtime, async move {
+            attempts.spawn(runtime, async move {
                 transfer_leader(&running, None, Handover::SlowDisk).await
             });
         }
@@ -83,14 +83,14 @@ impl Stall {
 
 /// Attempts to hand leadership over, one at a time.
 #[derive(Default)]
-struct Leaving {
+struct HandoverAttempts {
     begun: Option<Instant>,
     under_way: Arc<AtomicBool>,
 }
 
-impl Leaving {
+impl HandoverAttempts {
     /// Whether an attempt may start now: none is in progress, and none has started lately.
-    fn may(&self, again: Duration) -> bool {
+    fn may_start(&self, again: Duration) -> bool {
         let rested = self.begun.is_none_or(|begun| begun.elapsed() >= again);
         rested && !self.under_way.load(Ordering::Acquire)
     }
@@ -134,21 +134,21 @@ mod tests {
     #[test]
     fn an_attempt_that_failed_is_made_again_and_never_two_at_a_time() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let mut leaving = Leaving::default();
-        assert!(leaving.may(Duration::ZERO));
+        let mut attempts = HandoverAttempts::default();
+        assert!(attempts.may_start(Duration::ZERO));
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        leaving.spawn(runtime.handle(), async move {
+        attempts.spawn(runtime.handle(), async move {
             let _ = ended.await;
             Err(ClusterError::Refused("there is no other voter".into()))
         });
-        assert!(!leaving.may(Duration::ZERO), "one is under way");
+        assert!(!attempts.may_start(Duration::ZERO), "one is under way");
         end.send(()).unwrap();
         runtime.block_on(async {
-            while leaving.under_way.load(Ordering::Acquire) {
+            while attempts.under_way.load(Ordering::Acquire) {
                 tokio::task::yield_now().await
             }
         });
-        assert!(leaving.may(Duration::ZERO), "it failed");
-        assert!(!leaving.may(Duration::from_secs(3600)), "it has only just failed");
+        assert!(attempts.may_start(Duration::ZERO), "it failed");
+        assert!(!attempts.may_start(Duration::from_secs(3600)), "it has only just failed");
     }
 }

@@ -29,7 +29,7 @@ impl State {
                 self.ledger.apply_decoded(at, command, &bytes.0)
             }
             _ => {
-                note(&mut self.ledger, at);
+                record_applied(&mut self.ledger, at);
                 Vec::new()
             }
         };
@@ -56,7 +56,7 @@ pub(super) fn check_supported(version: u32, (min, max): (u32, u32)) -> Result<()
 }
 
 /// Position 0 belongs to the entry that forms a cluster; for the ledger it means that nothing was applied.
-pub(super) fn note(ledger: &mut Ledger, at: EntryId) {
+pub(super) fn record_applied(ledger: &mut Ledger, at: EntryId) {
     if at.index > 0 {
         ledger.note(at);
     }

@@ -8,7 +8,7 @@ use rollout_ledger::EntryId;
 use rollout_powerloss::{JOURNAL_ENV, Journal, Loss, lose_power};
 use rollout_proto::{DialMap, Security};
 
-use super::state::note;
+use super::state::record_applied;
 use super::*;
 use crate::codec::encode_entry;
 use crate::log_store::LogStore;
@@ -33,7 +33,7 @@ async fn applied(machine: &Machine, term: u64, index: u64) {
     {
         let mut state = machine.shared.state.write();
         state.applied = Some(log_id(term, index));
-        note(&mut state.ledger, EntryId { index, term });
+        record_applied(&mut state.ledger, EntryId { index, term });
     }
     machine.flush().await;
 }

@@ -12,7 +12,7 @@ use rollout_ledger::seeded::{Bug, seeded};
 use super::Node;
 use crate::errors::{NotLeader, ProposeError};
 use crate::leadership::Leadership;
-use crate::quorum::{self, LEASES_AWAITED, Missed};
+use crate::quorum::{self, LEASES_AWAITED, QuorumLoss};
 use crate::reads;
 use crate::types::Command;
 
@@ -88,7 +88,7 @@ impl Node {
     /// at a healthy leader.
     pub async fn quorum_lost(&self) {
         let Some(running) = self.running() else { return };
-        let mut missed = Missed::new(&running);
-        while !missed.for_leases(LEASES_AWAITED, || !quorum::lease_valid(&running)).await {}
+        let mut loss = QuorumLoss::new(&running);
+        while !loss.for_leases(LEASES_AWAITED, || !quorum::lease_valid(&running)).await {}
     }
 }

@@ -70,18 +70,18 @@ impl PeerService {
     }
 
     /// The running member and the payload of a message for it.
-    fn open(&self, request: Request<PeerMessage>) -> Result<Opened, Status> {
+    fn open(&self, request: Request<PeerMessage>) -> Result<OpenedMessage, Status> {
         let running = self.running()?;
         let caller = Caller::of(&request);
         let PeerMessage { cluster_id, from, to, payload, .. } = request.into_inner();
         check(&running, &cluster_id, from, to)?;
         let standing = caller.check(&running, from)?;
-        Ok(Opened { running, from, payload, standing })
+        Ok(OpenedMessage { running, from, payload, standing })
     }
 }
 
 /// A message for this member.
-struct Opened {
+struct OpenedMessage {
     running: Arc<Running>,
     from: u64,
     payload: Bytes,
@@ -187,7 +187,7 @@ impl Caller {
 /// Whether this member leads, or heard a leader other than `from` within a lease.
 fn follows_another_leader(running: &Running, from: u64) -> bool {
     let leader = running.raft.metrics().borrow_watched().current_leader;
-    another_lives(leader, from, |leader| {
+    another_leader_lives(leader, from, |leader| {
         if leader == running.context.me {
             return quorum::lease_valid(running);
         }
@@ -199,7 +199,7 @@ fn follows_another_leader(running: &Running, from: u64) -> bool {
 /// A member that reads the log from its beginning may follow a leader whose entry it has not reached yet. It must
 /// keep accepting that leader: if it refused the messages after the first, it would join many leases later, if at
 /// all.
-fn another_lives(leader: Option<u64>, from: u64, lives: impl FnOnce(u64) -> bool) -> bool {
+fn another_leader_lives(leader: Option<u64>, from: u64, lives: impl FnOnce(u64) -> bool) -> bool {
     leader.is_some_and(|leader| leader != from && lives(leader))
 }
 
@@ -297,7 +297,7 @@ impl Peer for PeerService {
     }
 
     async fn vote(&self, request: Request<PeerMessage>) -> Result<Response<PeerMessage>, Status> {
-        let Opened { running, from, payload, standing } = self.open(request)?;
+        let OpenedMessage { running, from, payload, standing } = self.open(request)?;
         let mut request = decode_vote_request(payload).map_err(malformed)?;
         // The sender writes this itself, and it overrides a leader's lease.
         request.leadership_transfer &= standing == Standing::Listed;
@@ -312,7 +312,7 @@ impl Peer for PeerService {
         &self,
         request: Request<PeerMessage>,
     ) -> Result<Response<PeerMessage>, Status> {
-        let Opened { running, from, payload, .. } = self.open(request)?;
+        let OpenedMessage { running, from, payload, .. } = self.open(request)?;
         let request = decode_vote_request(payload).map_err(malformed)?;
         keep_promise(&running)?;
         let answer = running.raft.pre_vote(request).await.map_err(stopping)?;
@@ -324,7 +324,7 @@ impl Peer for PeerService {
         request: Request<PeerMessage>,
     ) -> Result<Response<PeerMessage>, Status> {
         let handover = request.get_ref().handover;
-        let Opened { running, from, payload, .. } = self.open(request)?;
+        let OpenedMessage { running, from, payload, .. } = self.open(request)?;
         let request = decode_transfer(payload).map_err(malformed)?;
         // Record it before consensus acts on it, because the elected member reads it here.
         let term = request.from_leader().leader_id().term;
@@ -403,9 +403,15 @@ mod tests {
     #[test]
     fn an_unlisted_member_is_accepted_as_leader_unless_another_one_leads() {
         let (stranger, leader) = (9, 4);
-        assert!(another_lives(Some(leader), stranger, |_| true), "it would disturb the leader");
-        assert!(!another_lives(Some(leader), stranger, |_| false), "that leader may be dead");
-        assert!(!another_lives(None, stranger, |_| true), "it may be the next leader");
-        assert!(!another_lives(Some(leader), leader, |_| true), "what it sends is the log");
+        assert!(
+            another_leader_lives(Some(leader), stranger, |_| true),
+            "it would disturb the leader"
+        );
+        assert!(
+            !another_leader_lives(Some(leader), stranger, |_| false),
+            "that leader may be dead"
+        );
+        assert!(!another_leader_lives(None, stranger, |_| true), "it may be the next leader");
+        assert!(!another_leader_lives(Some(leader), leader, |_| true), "what it sends is the log");
     }
 }
