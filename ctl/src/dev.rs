@@ -34,7 +34,7 @@ pub use self::certs::identity;
 use self::cluster::DevCluster;
 use self::supervise::Supervisor;
 use crate::output::counted;
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 const TICK: Duration = Duration::from_millis(100);
 

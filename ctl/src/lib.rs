@@ -1,6 +1,6 @@
 //! The code of `rollout` (users) and `rolloutctl` (operators).
 
-// These macros panic if the reader has gone; write with `say` and `output` instead.
+// These macros panic if the reader has gone; write with `stdio` and `output` instead.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod batch;
@@ -27,4 +27,4 @@ mod retries;
 pub mod rollout;
 pub mod rolloutctl;
 pub mod sampling;
-mod say;
+mod stdio;

@@ -13,7 +13,7 @@ use rollout_proto::v1;
 
 use self::rate::Rate;
 use crate::output::counted;
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 /// The pause between plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(5);

@@ -33,7 +33,7 @@ use crate::batch::error::BatchError;
 use crate::completer;
 use crate::connect::ConnectError;
 use crate::progress::Progress;
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 /// The tree of its commands, as it is parsed.
 pub(crate) fn command() -> clap::Command {

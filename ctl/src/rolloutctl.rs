@@ -58,7 +58,7 @@ use self::cli::{BenchVerb, Cli, Command};
 pub use self::exit::Failure;
 use self::verb::Branch as _;
 use crate::completer;
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 /// Parses the command line, runs it, and returns the exit status. `version` is what `--version` prints.
 pub fn main(version: &'static str) -> ExitCode {

@@ -17,7 +17,7 @@ pub mod bugs;
 pub mod check;
 pub mod delay;
 pub mod events;
-pub mod fate;
+pub mod expected_outcome;
 pub mod fleet;
 pub mod formats;
 pub mod history;

@@ -15,7 +15,7 @@ use super::load::Load;
 use super::objects::Objects;
 use super::target::Target;
 use super::worker::Worker;
-use crate::say::aside;
+use crate::stdio::aside;
 
 /// How long workers may take to finish the rows that they hold.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);

@@ -17,7 +17,7 @@ use crate::connect::parse_duration;
 use crate::output::{self, Report, u64_string};
 use crate::rolloutctl::status::{self, Survey};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::say::aside;
+use crate::stdio::aside;
 
 const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
 const RETURN_PATIENCE: Duration = Duration::from_secs(120);

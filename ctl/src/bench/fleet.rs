@@ -35,7 +35,7 @@ use crate::connect::parse_duration;
 use crate::output::{self, Format};
 use crate::rolloutctl::status;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::say::aside;
+use crate::stdio::aside;
 
 /// Connections of a worker: one to each member.
 const CONNECTIONS: u64 = 3;

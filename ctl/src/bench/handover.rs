@@ -21,7 +21,7 @@ use crate::connect::parse_duration;
 use crate::output::{self, Report, u64_string};
 use crate::rolloutctl::status::MemberLine;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::say::aside;
+use crate::stdio::aside;
 
 const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
 /// Minimum load between two handovers: every worker has exchanged with the new leader often.

@@ -18,7 +18,7 @@ use super::target::{Target, TargetArgs};
 use crate::connect::parse_duration;
 use crate::output::{self, Report, count, u64_string};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::say::{aside, to_stderr};
+use crate::stdio::{aside, to_stderr};
 
 const DISK_TIME: Duration = Duration::from_secs(2);
 const TALK_EVERY: Duration = Duration::from_secs(5);

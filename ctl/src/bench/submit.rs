@@ -24,7 +24,7 @@ use crate::input::scan::{ScanControl, ScanOptions};
 use crate::output::{self, Report, count, u64_string};
 use crate::rolloutctl::cluster::verify;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::say::aside;
+use crate::stdio::aside;
 
 const VERIFY_PATIENCE: Duration = Duration::from_secs(120);
 

@@ -15,7 +15,7 @@ use crate::dev::cluster::DevCluster;
 use crate::dev::layout::Layout;
 use crate::dev::pids::Pids;
 use crate::dev::{DevArgs, identity, ready};
-use crate::say::aside;
+use crate::stdio::aside;
 
 /// Where the cluster's files are put.
 #[derive(Debug, Clone, clap::Args)]

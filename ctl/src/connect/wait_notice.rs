@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rollout_proto::OnWait;
 
-use crate::say::aside;
+use crate::stdio::aside;
 
 /// The earliest time after the start of a wait at which the client reports it.
 const TOLD_AFTER: Duration = Duration::from_millis(600);

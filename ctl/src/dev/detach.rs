@@ -16,7 +16,7 @@ use super::pids::{DirLock, Pids};
 use super::saved_settings::Saved;
 use super::{process, usage};
 use crate::hint::shell_path;
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 const PAUSE: Duration = Duration::from_millis(50);
 const LOG_LINES: usize = 30;

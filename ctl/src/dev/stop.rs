@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 
 use super::layout::Layout;
 use super::pids::{DirLock, Pids};
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);

@@ -1,7 +1,7 @@
 //! Owns: small files of an output directory that are written as a whole: the run that it names, and its owner.
 //!
 //! Invariant: a reader sees all bytes of such a file or no file, and they are durable when the write returns.
-//! Absent: files of results (`place`).
+//! Absent: files of results (`output_sink`).
 
 use std::fs::{self, File};
 use std::io::{self, Write};

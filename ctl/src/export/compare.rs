@@ -9,7 +9,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::names::Names;
-use super::place::{Place, Writing, failed};
+use super::output_sink::{Place, Writing, failed};
 use crate::batch::error::BatchError;
 
 /// A directory whose files are compared.

@@ -1,7 +1,7 @@
 //! Owns: the formats of an output: its files, and how a row becomes a line of one.
 //!
 //! Invariant: equal runs give equal bytes in each of them.
-//! Absent: where files go (`place`), and how many rows each has (`output`).
+//! Absent: where files go (`output_sink`), and how many rows each has (`output`).
 
 mod openai;
 mod table;

@@ -1,7 +1,7 @@
 //! Owns: a run's output as files: completions and errors, each as one file, or as shards with a manifest.
 //!
 //! Invariant: rows are in the order of the input; an errors file exists only if a row failed permanently.
-//! Absent: the format of a line (`format`), and whether files are written or compared (`place`).
+//! Absent: the format of a line (`format`), and whether files are written or compared (`output_sink`).
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,8 +12,8 @@ use super::compare::{Compare, difference};
 use super::format::{OutputFormat, Schema, Table};
 use super::manifest::{FileEntry, Manifest};
 use super::names::Names;
+use super::output_sink::{Directory, Place, Writing, failed};
 use super::owner::Claim;
-use super::place::{Directory, Place, Writing, failed};
 use super::spool::{self, Spool, Spooled};
 use super::{Piece, SegmentOutput, Sink, Totals};
 use crate::batch::error::BatchError;

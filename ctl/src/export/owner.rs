@@ -2,7 +2,7 @@
 //!
 //! Invariant: without `--overwrite`, only files of the same run's output are replaced or removed. A directory of
 //! another batch file is refused even if that one has written nothing yet.
-//! Absent: the name of the run in `run-id` (`batch::name`), and writing the files (`place`).
+//! Absent: the name of the run in `run-id` (`batch::name`), and writing the files (`output_sink`).
 
 mod claim_status;
 mod dir_entries;
@@ -19,7 +19,7 @@ use super::atomic_file::Replace;
 use super::format::OutputFormat;
 use super::names::Names;
 use super::output::Layout;
-use super::place::failed;
+use super::output_sink::failed;
 use crate::batch::error::BatchError;
 
 /// How many files a record names; for fuzz targets only.

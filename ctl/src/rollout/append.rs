@@ -19,7 +19,7 @@ use crate::input::files::{self, FilesError, InputFile, STDIN};
 use crate::input::scan::ScanControl;
 use crate::output::counted;
 use crate::progress::Progress;
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &AppendArgs) -> Result<u8, BatchError> {
     let settings = connect.settings()?;

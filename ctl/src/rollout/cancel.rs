@@ -16,7 +16,7 @@ use crate::connect::ConnectArgs;
 use crate::hint::namespace_flag;
 use crate::output::{count, counted};
 use crate::progress::Progress;
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &CancelArgs) -> Result<u8, BatchError> {
     let settings = connect.settings()?;

@@ -12,7 +12,7 @@ use crate::batch::error::BatchError;
 use crate::connect::ConnectArgs;
 use crate::output::counted;
 use crate::progress::Progress;
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &CloseArgs) -> Result<u8, BatchError> {
     let settings = connect.settings()?;

@@ -23,7 +23,7 @@ use crate::batch::{spec, upload};
 use crate::export::owner::Claim;
 use crate::input::files::InputFile;
 use crate::input::scan::{Scan, ScanControl, ScanOptions, SinkClosed};
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 /// The tokenizer that counts tokens, if a Python was named.
 pub(super) fn tokenizer(args: &BatchArgs, run_spec: &v1::RunSpec) -> Option<Tokenizer> {

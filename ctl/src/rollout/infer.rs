@@ -35,7 +35,7 @@ use crate::input::files;
 use crate::input::scan::ScanControl;
 use crate::output::counted;
 use crate::progress::Progress;
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 struct Batch<'a> {
     args: &'a BatchArgs,

@@ -14,7 +14,7 @@ use crate::export::ReadOutcome;
 use crate::export::failures::FailureKind;
 use crate::export::output::Layout;
 use crate::output::{self, Format, Report, count, counted, u64_string};
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 /// How a command says what came of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -9,7 +9,7 @@ use rollout_gateway::{GatewayError, GatewayOptions};
 
 use super::cli::StoreGatewayArgs;
 use crate::connect::{ConnectArgs, OnWait};
-use crate::say::{to_stderr, to_stdout};
+use crate::stdio::{to_stderr, to_stdout};
 
 pub(super) async fn run(connect: &ConnectArgs, args: &StoreGatewayArgs) -> u8 {
     let settings = match connect.settings() {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::Failure;
 use crate::output::{self, counted};
-use crate::say::aside;
+use crate::stdio::aside;
 
 /// The order of the listed elements, and which of them are listed.
 #[derive(Debug, Clone, Default, clap::Args)]

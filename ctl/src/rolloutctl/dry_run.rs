@@ -33,7 +33,7 @@ use super::worker::uncordon::UncordonArgs;
 use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::output::counted;
 use crate::output::{self, Format, Report};
-use crate::say::aside;
+use crate::stdio::aside;
 
 /// A change whose plan needs the state of the cluster.
 pub(super) trait Planned {

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use super::request::RequestName;
 use super::{Failure, exit};
 use crate::output::Format;
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 /// Does the work for each name.
 ///

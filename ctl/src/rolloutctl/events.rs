@@ -21,7 +21,7 @@ use crate::output::{self, Format, write_stdout};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::run::now_wall_ms;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::say::{aside, to_stderr};
+use crate::stdio::{aside, to_stderr};
 
 /// Which events, from where.
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::say;
+use crate::stdio;
 
 /// How much is said on stderr, and how.
 #[derive(Debug, Clone, clap::Args)]
@@ -64,7 +64,7 @@ impl TalkArgs {
         let terminal = std::io::stderr().is_terminal();
         let colored = self.color.wanted(terminal, no_color.as_deref(), term.as_deref());
         if self.quiet {
-            say::be_quiet();
+            stdio::be_quiet();
         }
         let filter = match self.filter() {
             Some(filter) => EnvFilter::new(filter),

@@ -11,7 +11,7 @@ use super::cli::Cli;
 use super::verb::Branch as _;
 use super::{Failure, exit};
 use crate::output::{Format, reader_is_gone, rfc3339, write_stdout};
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 /// With a shorter interval, a cluster would mostly answer this program.
 const EVERY_MIN: Duration = Duration::from_millis(100);

@@ -4,7 +4,7 @@
 //! *Invariant:* an answer constrains only operations that were called after it.
 
 use super::rows::numbers;
-use crate::fate::Fate;
+use crate::expected_outcome::Fate;
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //! *Invariant:* a row that is missing, duplicated, invented, or has another outcome than its fate is a violation. A
 //! batch without an export is a doubt, except for a cancelled one, which need not contain any row.
 
-use crate::fate::Fate;
+use crate::expected_outcome::Fate;
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! Tests of the verdict on hand-made records.
 
 use super::*;
-use crate::fate::Fate;
+use crate::expected_outcome::Fate;
 use crate::operations::Outcome;
 use crate::value::Value;
 

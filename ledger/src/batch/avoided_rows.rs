@@ -264,8 +264,8 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::failure_record::Trouble;
     use crate::batch::incident::EndKind;
-    use crate::batch::trouble::Trouble;
     use crate::kernel::id::LedgerMs;
 
     /// There are so many rows and workers that this would take minutes if each row cost a visit to each worker's

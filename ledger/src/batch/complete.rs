@@ -6,9 +6,9 @@
 //! whether its lease has lapsed since. A worker reports the results of all its slots as one part, through any of
 //! them: each row is credited to the slot that holds it.
 
+use crate::batch::failure_record::DoneTry;
 use crate::batch::run::{Run, RunState};
 use crate::batch::segment::Outcome;
-use crate::batch::trouble::DoneTry;
 use crate::kernel::id::{Attempt, RunNo, SlotRef};
 use crate::kernel::limits;
 use crate::kernel::reply::{RefusedRows, Rejection, Reply, Superseded};

@@ -13,9 +13,9 @@
 //! A process numbers its deaths, so a death that it reports again to the next leader counts once.
 
 use crate::batch::fail::{Failure, bound_failure};
+use crate::batch::failure_record::{FailedTry, Ruling, Verdict, backoff_ms};
 use crate::batch::incident::EndKind;
 use crate::batch::slot_incidents::SlotIncident;
-use crate::batch::trouble::{FailedTry, Ruling, Verdict, backoff_ms};
 use crate::kernel::id::{LedgerMs, RunNo, SlotRef};
 use crate::kernel::reply::{RefusedRows, Rejection, Reply};
 use crate::kernel::rows::Rows;

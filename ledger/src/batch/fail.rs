@@ -5,9 +5,9 @@
 //! the ledger counts failures so that the counts survive a failover.
 //! Absent: how rows leave an attempt (`lapse.rs`).
 
+use crate::batch::failure_record::{FailedTry, Ruling, Verdict};
 use crate::batch::incident::EndKind;
 use crate::batch::run::RunState;
-use crate::batch::trouble::{FailedTry, Ruling, Verdict};
 use crate::fleet::worker::Slot;
 #[cfg(feature = "seeded-bugs")]
 use crate::kernel::id::LedgerMs;

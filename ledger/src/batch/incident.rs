@@ -16,8 +16,8 @@
 //! (`blame.rs`), and what counts against a slot (`slot_incidents.rs`).
 
 use crate::batch::bisection::TrialNo;
+use crate::batch::failure_record::Trouble;
 use crate::batch::run::{InFlight, Run};
-use crate::batch::trouble::Trouble;
 use crate::kernel::id::{LedgerMs, RunNo, SlotNo, SlotRef};
 use crate::kernel::limits;
 use crate::machine::ledger::Ledger;

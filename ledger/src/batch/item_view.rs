@@ -3,9 +3,9 @@
 //! *Invariant:* a row shows in exactly one state, the one by which the invariants of a run know it. A page costs in
 //! proportion to the rows that it returns, and to the segments that it skips.
 
+use crate::batch::failure_record::Trouble;
 use crate::batch::run::Run;
 use crate::batch::segment::Outcome;
-use crate::batch::trouble::Trouble;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
 use crate::kernel::rows::Rows;
 use crate::machine::command::PartDecl;

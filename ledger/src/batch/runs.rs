@@ -8,9 +8,9 @@
 //! Absent on purpose: indexes that depend on other domains too, such as turns (`eligibility.rs`), lists of runs
 //! (`run_lists.rs`), sums (`tally.rs`) and deadlines (`settle.rs`).
 
+mod failure_records;
 mod image;
 mod outcomes;
-mod troubles;
 
 use crate::batch::grant::Grant;
 use crate::batch::run::Run;
@@ -168,8 +168,8 @@ impl Runs {
             if !run.flight.lapsed.is_empty() {
                 self.lapsed.insert(*no);
             }
-            self.waiting.extend(troubles::waits_of(run));
-            self.incident_ends.extend(troubles::incident_ends_of(run));
+            self.waiting.extend(failure_records::waits_of(run));
+            self.incident_ends.extend(failure_records::incident_ends_of(run));
         }
     }
 
@@ -183,10 +183,15 @@ impl Runs {
         if let Some(run) = self.values().filter(lapsed).find(|run| !self.lapsed.contains(&run.no)) {
             return Err(format!("the index of lapsed attempts lacks run {}", run.no));
         }
-        if !self.values().flat_map(troubles::waits_of).collect::<BTreeSet<_>>().eq(&self.waiting) {
+        if !self
+            .values()
+            .flat_map(failure_records::waits_of)
+            .collect::<BTreeSet<_>>()
+            .eq(&self.waiting)
+        {
             return Err("the index of waiting rows differs from the troubles".into());
         }
-        let mut ends = self.values().flat_map(troubles::incident_ends_of);
+        let mut ends = self.values().flat_map(failure_records::incident_ends_of);
         match ends.find(|end| !self.incident_ends.contains(end)) {
             Some((_, no, row)) => Err(format!("the incident of row {row} of run {no} never ends")),
             None => Ok(()),

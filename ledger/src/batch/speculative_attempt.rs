@@ -5,9 +5,9 @@
 //! attempt that fails or is lost leaves the row to the other, without a strike. A row that has ever failed gets no
 //! speculative attempt, nor does a row of a trial: running a row twice must not kill more engines.
 
+use crate::batch::failure_record::FailedTry;
 use crate::batch::grant::Grant;
 use crate::batch::run::{Run, RunState};
-use crate::batch::trouble::FailedTry;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
 use crate::kernel::limits;
 use crate::kernel::reply::{GrantedRows, Rejection, Reply, Superseded};

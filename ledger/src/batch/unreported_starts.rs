@@ -8,8 +8,8 @@
 //! is silent too. A crash is no proof, and never a strike here: a silent worker keeps a trial whole, so
 //! `worker_crash.rs` counts what was in one.
 
+use crate::batch::failure_record::{FailedTry, Ruling};
 use crate::batch::segment::Outcome;
-use crate::batch::trouble::{FailedTry, Ruling};
 use crate::batch::worker_crash::worker_lost;
 use crate::fleet::worker::WorkerState;
 use crate::kernel::codec;

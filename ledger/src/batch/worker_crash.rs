@@ -12,7 +12,7 @@
 //! two slots run continues at the other slot.
 
 use crate::batch::fail::Failure;
-use crate::batch::trouble::{FailedTry, Ruling, backoff_ms};
+use crate::batch::failure_record::{FailedTry, Ruling, backoff_ms};
 use crate::fleet::worker::WorkerState;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
 use crate::kernel::limits;

@@ -4,6 +4,7 @@
 
 pub use crate::batch::blocked_runs::Blocked;
 use crate::batch::completion_webhook::WebhookState;
+pub use crate::batch::failure_record::{DoneTry, FailedTry, Ruling, Strikes, Trouble};
 use crate::batch::grant::Grant;
 pub use crate::batch::incident::{EndKind, Incident, NamedSlot};
 pub use crate::batch::item_view::{ItemPlace, ItemState, ItemView};
@@ -11,7 +12,6 @@ use crate::batch::run::Run;
 pub use crate::batch::run::{Counts, RunState};
 use crate::batch::run_gc::Sealed;
 use crate::batch::spec::{RunSpec, SlotOffer};
-pub use crate::batch::trouble::{DoneTry, FailedTry, Ruling, Strikes, Trouble};
 pub use crate::fleet::pool_view::Pool;
 pub use crate::fleet::size::Fleet;
 pub use crate::fleet::worker::{Drain, WorkerState};

@@ -8,7 +8,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use rollout_jepsen::fate::Fate;
+use rollout_jepsen::expected_outcome::Fate;
 use rollout_tests::{Batch, Counts, Fleet, FleetOptions, WorkerOptions, eventually_or_show};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

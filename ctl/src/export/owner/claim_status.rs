@@ -12,7 +12,7 @@ use crate::batch::error::BatchError;
 use crate::batch::{name, revision};
 use crate::export::manifest::Manifest;
 use crate::export::names::Names;
-use crate::export::place::failed;
+use crate::export::output_sink::failed;
 
 /// The status of a directory for a claim.
 pub(super) enum ClaimStatus {

@@ -11,7 +11,7 @@ use crate::batch::name::{self, RUN_ID_FILE};
 use crate::batch::revision::{self, Family};
 use crate::export::owner::{BatchFile, Claim};
 use crate::rollout::cli::BatchArgs;
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 /// The run's name, and whether it was generated here, not given or remembered.
 pub(super) struct RunName {

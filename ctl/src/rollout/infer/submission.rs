@@ -18,7 +18,7 @@ use crate::batch::submit;
 use crate::export;
 use crate::input::files;
 use crate::rollout::{append, read_input, report};
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 impl Batch<'_> {
     /// With `--resume`: true if the run has its complete input, so that nothing must be read.

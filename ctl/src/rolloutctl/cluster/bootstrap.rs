@@ -16,7 +16,7 @@ use crate::rolloutctl::Failure;
 use crate::rolloutctl::dry_run::client_plan;
 use crate::rolloutctl::member::list;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::say::to_stderr;
+use crate::stdio::to_stderr;
 
 /// The cluster versions that members of this release support: each member reports them itself when asked.
 const CLUSTER_VERSIONS: (u32, u32) = rollout_ledger::SUPPORTED_VERSIONS;

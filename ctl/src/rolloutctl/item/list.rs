@@ -10,7 +10,7 @@ use crate::rolloutctl::Failure;
 use crate::rolloutctl::choose::{OrderArgs, TitleArgs, cut};
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::say::aside;
+use crate::stdio::aside;
 
 /// The call, in errors.
 const WHAT: &str = "list items";

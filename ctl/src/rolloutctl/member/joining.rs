@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::list;
 use crate::output::Report;
 use crate::rolloutctl::Failure;
-use crate::say::aside;
+use crate::stdio::aside;
 
 /// How often the state is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -24,7 +24,7 @@ use crate::progress::Progress;
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::dry_run::client_plan;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::say;
+use crate::stdio;
 
 /// How many streams may break off: more than a rolling restart causes. Each new one transfers the whole ledger again.
 const BROKEN_OFF_MAX: u32 = 8;
@@ -62,7 +62,7 @@ impl Verb for SaveArgs {
         if let Some(dir) = &self.from_dir {
             coordinator::salvage(&self.file, dir, self.confirm.as_deref())?;
             let shown =
-                SnapshotFile::read(&self.file, &self.file, &Progress::new(say::is_quiet()))?;
+                SnapshotFile::read(&self.file, &self.file, &Progress::new(stdio::is_quiet()))?;
             return output::emit(globals.format, &shown);
         }
         until_signal(Box::pin(save(&globals.connect, globals.format, &self))).await
@@ -71,7 +71,7 @@ impl Verb for SaveArgs {
 
 async fn save(connect: &ConnectArgs, format: Format, args: &SaveArgs) -> anyhow::Result<()> {
     let client = connect.client(None)?;
-    let progress = Progress::new(say::is_quiet());
+    let progress = Progress::new(stdio::is_quiet());
     let partial = Partial::next_to(&args.file);
     let mut ended = 0;
     let shown = loop {
@@ -122,7 +122,7 @@ async fn until_signal(work: impl Future<Output = anyhow::Result<()>>) -> anyhow:
         _ = interrupt.recv() => 130,
         _ = terminate.recv() => 143,
     };
-    say::aside(format_args!("interrupted: nothing was saved"));
+    stdio::aside(format_args!("interrupted: nothing was saved"));
     Err(Failure::reported(code).into())
 }
 

@@ -8,7 +8,7 @@ use super::summary::SnapshotFile;
 use crate::output;
 use crate::progress::Progress;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::say;
+use crate::stdio;
 
 /// Which file.
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ impl Verb for VerifyArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         output::emit(
             globals.format,
-            &SnapshotFile::read(&self.file, &self.file, &Progress::new(say::is_quiet()))?,
+            &SnapshotFile::read(&self.file, &self.file, &Progress::new(stdio::is_quiet()))?,
         )
     }
 }

@@ -14,7 +14,7 @@ use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::say::aside;
+use crate::stdio::aside;
 
 /// How often to check whether the worker has left.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

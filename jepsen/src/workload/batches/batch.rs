@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* several batches may use one name, one after another; their keys, numbers, prompts and specs differ.
 
-use crate::fate::Fate;
+use crate::expected_outcome::Fate;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::fmt::Write as _;

@@ -5,10 +5,10 @@
 //! Absent: records of rows in flight (`flight_image.rs`), and of segments and outcomes (`outcome_image.rs`).
 
 use super::Runs;
+use crate::batch::failure_record::Trouble;
 use crate::batch::flight_image::FLIGHT_TAGS;
 use crate::batch::incident::Incident;
 use crate::batch::run::{PauseState, Run, RunHead};
-use crate::batch::trouble::Trouble;
 use crate::kernel::codec;
 use crate::kernel::id::{RunNo, SegmentNo};
 use crate::kernel::marks::Marks;

@@ -7,9 +7,9 @@
 // Some of these use types and methods that the ledger must not use.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+use crate::batch::failure_record::{Strikes, Trouble};
 use crate::batch::run::Run;
 use crate::batch::segment::Outcome;
-use crate::batch::trouble::{Strikes, Trouble};
 use crate::identity::client::Client;
 use crate::kernel::id::{Attempt, RunNo, SessionId, SlotRef};
 use crate::kernel::rows::Rows;

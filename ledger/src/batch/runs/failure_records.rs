@@ -2,12 +2,12 @@
 //!
 //! *Invariant:* a row waits if and only if its trouble has a `not_before`; it is then in the index of waits and
 //! counted as waiting. Each incident that is open is in the index of their ends.
-//! Absent: what a failure means for its row (`trouble.rs`), and where a row last failed (`incident.rs`).
+//! Absent: what a failure means for its row (`failure_record.rs`), and where a row last failed (`incident.rs`).
 
 use super::Runs;
+use crate::batch::failure_record::{DoneTry, FailedTry, Verdict};
 use crate::batch::incident::Incident;
 use crate::batch::run::Run;
-use crate::batch::trouble::{DoneTry, FailedTry, Verdict};
 use crate::kernel::id::{LedgerMs, RunNo};
 use crate::kernel::limits;
 use crate::kernel::rows::Rows;
