@@ -112,7 +112,7 @@ pub(super) fn cut<T>(list: &mut Vec<T>, limit: usize) -> usize {
 
 impl OrderArgs {
     /// Whether the whole list is needed to know which items come first.
-    pub(super) fn is_asked_for(&self) -> bool {
+    pub(super) fn is_requested(&self) -> bool {
         self.sort_by.is_some() || !self.selector.is_empty()
     }
 
@@ -228,7 +228,7 @@ mod tests {
     fn a_list_that_is_ordered_or_selected_from_is_needed_whole() {
         let parse = |args: &[&str]| {
             let args = std::iter::once("x").chain(args.iter().copied());
-            Cli::try_parse_from(args).expect("fine").choose.order.is_asked_for()
+            Cli::try_parse_from(args).expect("fine").choose.order.is_requested()
         };
         assert!(!parse(&["--limit", "2"]));
         assert!(parse(&["--sort-by", "row"]) && parse(&["-l", "state=failed"]));

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::summary::Checkpoint;
 use crate::output::{self, Align, Report, Table, bytes, count};
 use crate::rolloutctl::choose::ChooseArgs;
-use crate::rolloutctl::namespace::all_namespaces::Everywhere;
+use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -16,7 +16,7 @@ pub(crate) struct ListArgs {
     /// Only those of this job
     job: Option<String>,
     #[command(flatten)]
-    everywhere: Everywhere,
+    all_namespaces: AllNamespaces,
     #[command(flatten)]
     choose: ChooseArgs,
 }
@@ -28,7 +28,7 @@ struct CheckpointList {
     unconfirmed: Option<Unconfirmed>,
     /// Whether it covers several namespaces.
     #[serde(skip)]
-    everywhere: bool,
+    all_namespaces: bool,
 }
 
 impl Report for CheckpointList {
@@ -36,13 +36,13 @@ impl Report for CheckpointList {
 
     fn table(&self) -> String {
         let titles = ["JOB", "NUMBER", "STEP", "STATE", "LINEAGE", "BYTES", "LABEL"];
-        let namespace: &[&str] = if self.everywhere { &["NAMESPACE"] } else { &[] };
+        let namespace: &[&str] = if self.all_namespaces { &["NAMESPACE"] } else { &[] };
         let mut table = Table::new(namespace).and(&titles);
         for column in [1, 2, 4, 5] {
             table = table.align(namespace.len() + column, Align::Right);
         }
         for checkpoint in &self.checkpoints {
-            let namespace = self.everywhere.then(|| checkpoint.namespace.clone());
+            let namespace = self.all_namespaces.then(|| checkpoint.namespace.clone());
             let cells = [
                 checkpoint.job.clone(),
                 checkpoint.number.to_string(),
@@ -65,7 +65,7 @@ impl Verb for ListArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;
-        let namespace = self.everywhere.namespace(settings.namespace);
+        let namespace = self.all_namespaces.namespace(settings.namespace);
         let job = v1::JobName { namespace, job: self.job.unwrap_or_default() };
         let request = v1::ListCheckpointsRequest { job: Some(job) };
         let sourced =
@@ -77,8 +77,8 @@ impl Verb for ListArgs {
             answer.checkpoints.into_iter().map(Checkpoint::from).collect();
         newest_first(&mut checkpoints);
         self.choose.apply(&mut checkpoints)?;
-        let everywhere = self.everywhere.is_asked_for();
-        let list = CheckpointList { checkpoints, unconfirmed, everywhere };
+        let all_namespaces = self.all_namespaces.is_requested();
+        let list = CheckpointList { checkpoints, unconfirmed, all_namespaces };
         output::emit(globals.format, &list)?;
         unconfirmed::end(list.unconfirmed.as_ref())
     }
@@ -97,9 +97,9 @@ mod tests {
     #[test]
     fn output_matches_the_golden_file() {
         let checkpoints = vec![sample()];
-        let report = CheckpointList { checkpoints, unconfirmed: None, everywhere: false };
+        let report = CheckpointList { checkpoints, unconfirmed: None, all_namespaces: false };
         crate::golden::report("checkpoint-list.txt", &report);
-        let table = CheckpointList { everywhere: true, ..report }.table();
+        let table = CheckpointList { all_namespaces: true, ..report }.table();
         assert!(table.starts_with("NAMESPACE  JOB        NUMBER    STEP"), "{table}");
         assert!(table.contains("\ndefault    llama-sft       4  12,000"), "{table}");
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::summary::Dataset;
 use crate::output::{self, Align, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
-use crate::rolloutctl::namespace::all_namespaces::Everywhere;
+use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -14,7 +14,7 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    everywhere: Everywhere,
+    all_namespaces: AllNamespaces,
     #[command(flatten)]
     choose: ChooseArgs,
 }
@@ -26,20 +26,20 @@ struct DatasetList {
     unconfirmed: Option<Unconfirmed>,
     /// Whether it covers several namespaces.
     #[serde(skip)]
-    everywhere: bool,
+    all_namespaces: bool,
 }
 
 impl Report for DatasetList {
     const KIND: &'static str = "DatasetList";
 
     fn table(&self) -> String {
-        let namespace: &[&str] = if self.everywhere { &["NAMESPACE"] } else { &[] };
+        let namespace: &[&str] = if self.all_namespaces { &["NAMESPACE"] } else { &[] };
         let mut table = Table::new(namespace)
             .and(&["NAME", "SAMPLES", "SHARDS", "FORMAT", "URI"])
             .align(namespace.len() + 1, Align::Right)
             .align(namespace.len() + 2, Align::Right);
         for dataset in &self.datasets {
-            let namespace = self.everywhere.then(|| dataset.namespace.clone());
+            let namespace = self.all_namespaces.then(|| dataset.namespace.clone());
             let cells = [
                 dataset.name.clone(),
                 count(dataset.samples),
@@ -60,7 +60,7 @@ impl Verb for ListArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;
-        let namespace = self.everywhere.namespace(settings.namespace);
+        let namespace = self.all_namespaces.namespace(settings.namespace);
         let request = v1::ListDatasetsRequest { namespace };
         let sourced =
             unconfirmed::ask(&client, "list datasets", &request, async |channel, request| {
@@ -69,8 +69,8 @@ impl Verb for ListArgs {
         let SourcedAnswer { answer, unconfirmed } = sourced.await?;
         let mut datasets: Vec<Dataset> = answer.datasets.into_iter().map(Dataset::from).collect();
         self.choose.apply(&mut datasets)?;
-        let everywhere = self.everywhere.is_asked_for();
-        let list = DatasetList { datasets, unconfirmed, everywhere };
+        let all_namespaces = self.all_namespaces.is_requested();
+        let list = DatasetList { datasets, unconfirmed, all_namespaces };
         output::emit(globals.format, &list)?;
         unconfirmed::end(list.unconfirmed.as_ref())
     }
@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn output_matches_the_golden_file() {
-        let report = DatasetList { datasets: vec![sample()], unconfirmed: None, everywhere: false };
+        let report =
+            DatasetList { datasets: vec![sample()], unconfirmed: None, all_namespaces: false };
         crate::golden::report("dataset-list.txt", &report);
     }
 }

@@ -113,7 +113,7 @@ impl Verb for ListArgs {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;
         let limit = if self.limit == 0 { u64::MAX } else { self.limit };
-        let most = if self.order.is_asked_for() { ORDERED_MAX } else { limit };
+        let most = if self.order.is_requested() { ORDERED_MAX } else { limit };
         let mut items: Vec<Item> = Vec::new();
         let page = |from_row: u64, had: usize| v1::ListItemsRequest {
             namespace: settings.namespace.clone(),
@@ -135,7 +135,7 @@ impl Verb for ListArgs {
             };
             answer = unconfirmed::ask_on(&client, WHAT, &next, unconfirmed.as_ref(), call).await?;
         };
-        if self.order.is_asked_for() {
+        if self.order.is_requested() {
             if next_row.take().is_some() {
                 return Err(Failure::usage(TOO_MANY).into());
             }

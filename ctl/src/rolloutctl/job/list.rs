@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 
 use crate::output::{self, Align, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
-use crate::rolloutctl::namespace::all_namespaces::Everywhere;
+use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::rendezvous::summary::Rendezvous;
 use crate::rolloutctl::shard::summary::{Job as Training, Lineage, Pass};
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
@@ -23,7 +23,7 @@ pub(crate) struct ListArgs {
     /// Only this job
     job: Option<String>,
     #[command(flatten)]
-    everywhere: Everywhere,
+    all_namespaces: AllNamespaces,
     #[command(flatten)]
     choose: ChooseArgs,
 }
@@ -76,7 +76,7 @@ struct JobList {
     unconfirmed: Option<Unconfirmed>,
     /// Whether it covers several namespaces.
     #[serde(skip)]
-    everywhere: bool,
+    all_namespaces: bool,
 }
 
 /// The cells for a part that a job does not have.
@@ -122,7 +122,7 @@ impl Report for JobList {
             "FINISHED",
             "SEALED",
         ];
-        let namespace: &[&str] = if self.everywhere { &["NAMESPACE"] } else { &[] };
+        let namespace: &[&str] = if self.all_namespaces { &["NAMESPACE"] } else { &[] };
         let mut table = Table::new(namespace).and(&titles);
         for column in [1, 2, 3, 4, 5, 7, 8, 9, 10, 11] {
             table = table.align(namespace.len() + column, Align::Right);
@@ -135,7 +135,7 @@ impl Report for JobList {
                 epochs.push(nothing());
             }
             for epoch in epochs {
-                let namespace = self.everywhere.then(|| job.namespace.clone());
+                let namespace = self.all_namespaces.then(|| job.namespace.clone());
                 let head = namespace.into_iter().chain([job.job.clone()]);
                 table.row(head.chain(parts(job)).chain(epoch));
             }
@@ -179,7 +179,7 @@ impl Verb for ListArgs {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;
         let job = self.job.unwrap_or_default();
-        let namespace = self.everywhere.namespace(settings.namespace);
+        let namespace = self.all_namespaces.namespace(settings.namespace);
         let mut request = v1::JobListRequest { namespace, job, ..Default::default() };
         let asked = unconfirmed::ask(&client, WHAT, &request, list).await?;
         let SourcedAnswer { mut answer, unconfirmed } = asked;
@@ -194,8 +194,8 @@ impl Verb for ListArgs {
         }
         newest_first(&mut jobs);
         self.choose.apply(&mut jobs)?;
-        let everywhere = self.everywhere.is_asked_for();
-        let list = JobList { jobs, unconfirmed, everywhere };
+        let all_namespaces = self.all_namespaces.is_requested();
+        let list = JobList { jobs, unconfirmed, all_namespaces };
         output::emit(globals.format, &list)?;
         unconfirmed::end(list.unconfirmed.as_ref())
     }
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_list_has_each_job_once_with_both_of_its_parts() {
         let jobs = vec![sample(), sample_of_participants()];
-        let report = JobList { jobs, unconfirmed: None, everywhere: false };
+        let report = JobList { jobs, unconfirmed: None, all_namespaces: false };
         crate::golden::report("job-list.txt", &report);
         let table = report.table();
         let words: Vec<Vec<&str>> =
@@ -273,7 +273,7 @@ mod tests {
             ["llama-sft", "3", "3", "2", "12,000", "1/2", "fineweb", "1", "90", "3", "5", "2"];
         assert_eq!(words[1], both);
         assert_eq!(words[2], ["eval", "3", "3", "-", "-", "-", "-", "-", "-", "-", "-", "-"]);
-        let table = JobList { everywhere: true, ..report }.table();
+        let table = JobList { all_namespaces: true, ..report }.table();
         assert!(table.starts_with("NAMESPACE  JOB"), "{table}");
         assert!(table.contains("\ndefault    llama-sft"), "{table}");
     }
@@ -283,7 +283,7 @@ mod tests {
         let mut job = sample();
         let training = job.training.as_mut().expect("it has trainers");
         training.lineage.torn = "trainer t1 on h0 is gone".into();
-        let list = JobList { jobs: vec![job], unconfirmed: None, everywhere: false };
+        let list = JobList { jobs: vec![job], unconfirmed: None, all_namespaces: false };
         let table = list.table();
         assert!(table.ends_with("llama-sft has to recover: trainer t1 on h0 is gone\n"), "{table}");
     }

@@ -4,17 +4,17 @@
 
 use rollout_proto::ALL_NAMESPACES;
 
-/// Of which namespaces.
+/// Whether a list covers all namespaces.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
-pub(crate) struct Everywhere {
+pub(crate) struct AllNamespaces {
     /// List all namespaces that your certificate allows; overrides --namespace
     #[arg(short = 'A', long)]
     all_namespaces: bool,
 }
 
-impl Everywhere {
+impl AllNamespaces {
     /// Whether all namespaces are requested.
-    pub(in crate::rolloutctl) fn is_asked_for(self) -> bool {
+    pub(in crate::rolloutctl) fn is_requested(self) -> bool {
         self.all_namespaces
     }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::summary::{Rendezvous, table};
 use crate::output::{self, Report};
 use crate::rolloutctl::choose::ChooseArgs;
-use crate::rolloutctl::namespace::all_namespaces::Everywhere;
+use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -14,7 +14,7 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    everywhere: Everywhere,
+    all_namespaces: AllNamespaces,
     #[command(flatten)]
     choose: ChooseArgs,
 }
@@ -24,14 +24,14 @@ struct RendezvousList {
     rendezvous: Vec<Rendezvous>,
     /// Whether it covers several namespaces.
     #[serde(skip)]
-    everywhere: bool,
+    all_namespaces: bool,
 }
 
 impl Report for RendezvousList {
     const KIND: &'static str = "RendezvousList";
 
     fn table(&self) -> String {
-        table(&self.rendezvous, self.everywhere).to_string()
+        table(&self.rendezvous, self.all_namespaces).to_string()
     }
 }
 
@@ -42,7 +42,7 @@ impl Verb for ListArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;
-        let namespace = self.everywhere.namespace(settings.namespace);
+        let namespace = self.all_namespaces.namespace(settings.namespace);
         let mut rendezvous: Vec<Rendezvous> = Vec::new();
         loop {
             let last = rendezvous.last().map(|one| (one.namespace.clone(), one.job.clone()));
@@ -61,8 +61,8 @@ impl Verb for ListArgs {
             }
         }
         self.choose.apply(&mut rendezvous)?;
-        let everywhere = self.everywhere.is_asked_for();
-        output::emit(globals.format, &RendezvousList { rendezvous, everywhere })
+        let all_namespaces = self.all_namespaces.is_requested();
+        output::emit(globals.format, &RendezvousList { rendezvous, all_namespaces })
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
             ..sample()
         };
         let rendezvous = vec![sample().into(), closed.into()];
-        let mut list = RendezvousList { rendezvous, everywhere: false };
+        let mut list = RendezvousList { rendezvous, all_namespaces: false };
         crate::golden::report("rendezvous-list.txt", &list);
         assert_eq!(
             list.table(),
@@ -88,7 +88,7 @@ mod tests {
              llama-sft  forming      3       2    2    4        0          0  12s\n\
              llama-sft  closed       3       2    2    4        0          0  -\n"
         );
-        list.everywhere = true;
+        list.all_namespaces = true;
         let table = list.table();
         assert!(table.starts_with("NAMESPACE  JOB        STATE    ROUND"), "{table}");
         assert!(table.contains("\ndefault    llama-sft  forming      3"), "{table}");

@@ -52,8 +52,8 @@ impl From<v1::RendezvousInfo> for Rendezvous {
 }
 
 /// A table of several; with their namespaces if there are several.
-pub(in crate::rolloutctl) fn table(all: &[Rendezvous], everywhere: bool) -> Table {
-    let namespace: &[&str] = if everywhere { &["NAMESPACE"] } else { &[] };
+pub(in crate::rolloutctl) fn table(all: &[Rendezvous], all_namespaces: bool) -> Table {
+    let namespace: &[&str] = if all_namespaces { &["NAMESPACE"] } else { &[] };
     let titles =
         ["JOB", "STATE", "ROUND", "JOINED", "MIN", "MAX", "WAITING", "REDUNDANT", "LAST CALL"];
     let mut table = Table::new(namespace).and(&titles);
@@ -61,7 +61,7 @@ pub(in crate::rolloutctl) fn table(all: &[Rendezvous], everywhere: bool) -> Tabl
         table = table.align(namespace.len() + column, Align::Right);
     }
     for one in all {
-        let namespace = everywhere.then(|| one.namespace.clone());
+        let namespace = all_namespaces.then(|| one.namespace.clone());
         let cells = [
             one.job.clone(),
             one.state.clone(),

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::summary::{Run, now_wall_ms};
 use crate::output::{self, Align, Report, Table, age, count};
 use crate::rolloutctl::choose::ChooseArgs;
-use crate::rolloutctl::namespace::all_namespaces::Everywhere;
+use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -20,14 +20,14 @@ struct RunList {
     now_wall_ms: u64,
     /// Whether it covers several namespaces.
     #[serde(skip)]
-    everywhere: bool,
+    all_namespaces: bool,
 }
 
 /// Which runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    everywhere: Everywhere,
+    all_namespaces: AllNamespaces,
     #[command(flatten)]
     choose: ChooseArgs,
 }
@@ -47,7 +47,7 @@ impl Report for RunList {
 impl RunList {
     /// The table, with additional columns; missing cells are omitted.
     fn columns(&self, more: &[&str]) -> String {
-        let namespace: &[&str] = if self.everywhere { &["NAMESPACE"] } else { &[] };
+        let namespace: &[&str] = if self.all_namespaces { &["NAMESPACE"] } else { &[] };
         let mut table = Table::new(namespace)
             .and(&[
                 "NAME", "STATE", "PRIO", "DONE", "ROWS", "DECIDED", "RUNNING", "FAILED", "WORKERS",
@@ -59,7 +59,7 @@ impl RunList {
         }
         for run in &self.runs {
             let rows = count(run.counts.rows) + if run.input_closed { "" } else { "+" };
-            let namespace = self.everywhere.then(|| run.namespace.clone());
+            let namespace = self.all_namespaces.then(|| run.namespace.clone());
             let cells = [
                 run.name.clone(),
                 run.state.into(),
@@ -94,7 +94,7 @@ impl Verb for ListArgs {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;
         let request =
-            v1::ListRunsRequest { namespace: self.everywhere.namespace(settings.namespace) };
+            v1::ListRunsRequest { namespace: self.all_namespaces.namespace(settings.namespace) };
         let sourced = unconfirmed::ask(&client, "list runs", &request, async |channel, request| {
             services::runs(channel).list_runs(request).await
         });
@@ -102,8 +102,8 @@ impl Verb for ListArgs {
         let mut runs: Vec<Run> = answer.runs.into_iter().map(Run::from).collect();
         newest_first(&mut runs);
         self.choose.apply(&mut runs)?;
-        let everywhere = self.everywhere.is_asked_for();
-        let list = RunList { runs, unconfirmed, now_wall_ms: now_wall_ms(), everywhere };
+        let all_namespaces = self.all_namespaces.is_requested();
+        let list = RunList { runs, unconfirmed, now_wall_ms: now_wall_ms(), all_namespaces };
         output::emit(globals.format, &list)?;
         unconfirmed::end(list.unconfirmed.as_ref())
     }
@@ -121,8 +121,12 @@ mod tests {
 
     #[test]
     fn a_run_whose_input_is_open_says_that_more_rows_may_come() {
-        let list =
-            RunList { runs: vec![sample()], unconfirmed: None, now_wall_ms: 0, everywhere: false };
+        let list = RunList {
+            runs: vec![sample()],
+            unconfirmed: None,
+            now_wall_ms: 0,
+            all_namespaces: false,
+        };
         crate::golden::report("run-list.txt", &list);
         let table = list.table();
         assert!(table.contains("nightly-eval  running"), "{table}");
@@ -140,7 +144,7 @@ mod tests {
         };
         let mut runs = vec![run("old", 1, 1), run("newest", 9, 3), run("new", 9, 2)];
         newest_first(&mut runs);
-        let list = RunList { runs, unconfirmed: None, now_wall_ms: 0, everywhere: true };
+        let list = RunList { runs, unconfirmed: None, now_wall_ms: 0, all_namespaces: true };
         let table = list.table();
         let names: Vec<&str> =
             table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::summary::Job;
 use crate::output::{self, Align, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
-use crate::rolloutctl::namespace::all_namespaces::Everywhere;
+use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -17,7 +17,7 @@ pub(crate) struct ListArgs {
     /// Only this job
     job: Option<String>,
     #[command(flatten)]
-    everywhere: Everywhere,
+    all_namespaces: AllNamespaces,
     #[command(flatten)]
     choose: ChooseArgs,
 }
@@ -29,7 +29,7 @@ struct JobList {
     unconfirmed: Option<Unconfirmed>,
     /// Whether it covers several namespaces.
     #[serde(skip)]
-    everywhere: bool,
+    all_namespaces: bool,
 }
 
 impl Report for JobList {
@@ -40,7 +40,7 @@ impl Report for JobList {
             "JOB", "LINEAGE", "STEP", "TRAINERS", "DATASET", "EPOCH", "FREE", "CLAIMED",
             "FINISHED", "SEALED",
         ];
-        let namespace: &[&str] = if self.everywhere { &["NAMESPACE"] } else { &[] };
+        let namespace: &[&str] = if self.all_namespaces { &["NAMESPACE"] } else { &[] };
         let mut table = Table::new(namespace).and(&titles);
         for column in [1, 2, 3, 5, 6, 7, 8, 9] {
             table = table.align(namespace.len() + column, Align::Right);
@@ -49,7 +49,7 @@ impl Report for JobList {
         for job in &self.jobs {
             let present = job.trainers.iter().filter(|trainer| trainer.present).count();
             let head = || {
-                let namespace = self.everywhere.then(|| job.namespace.clone());
+                let namespace = self.all_namespaces.then(|| job.namespace.clone());
                 let cells = [
                     job.job.clone(),
                     job.lineage.number.to_string(),
@@ -99,15 +99,15 @@ impl Verb for ListArgs {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;
         let job = self.job.unwrap_or_default();
-        let namespace = self.everywhere.namespace(settings.namespace);
+        let namespace = self.all_namespaces.namespace(settings.namespace);
         let request = v1::ListJobsRequest { namespace, job };
         let call = async |channel, request| services::shards(channel).list_jobs(request).await;
         let sourced = unconfirmed::ask(&client, "list training jobs", &request, call).await?;
         let SourcedAnswer { answer, unconfirmed } = sourced;
         let mut jobs: Vec<Job> = answer.jobs.into_iter().map(Job::from).collect();
         self.choose.apply(&mut jobs)?;
-        let everywhere = self.everywhere.is_asked_for();
-        let list = JobList { jobs, unconfirmed, everywhere };
+        let all_namespaces = self.all_namespaces.is_requested();
+        let list = JobList { jobs, unconfirmed, all_namespaces };
         output::emit(globals.format, &list)?;
         unconfirmed::end(list.unconfirmed.as_ref())
     }
@@ -120,9 +120,9 @@ mod tests {
 
     #[test]
     fn output_matches_the_golden_file() {
-        let report = JobList { jobs: vec![sample()], unconfirmed: None, everywhere: false };
+        let report = JobList { jobs: vec![sample()], unconfirmed: None, all_namespaces: false };
         crate::golden::report("shard-list.txt", &report);
-        let table = JobList { everywhere: true, ..report }.table();
+        let table = JobList { all_namespaces: true, ..report }.table();
         assert!(table.starts_with("NAMESPACE  JOB        LINEAGE    STEP"), "{table}");
         assert!(table.contains("\ndefault    llama-sft        2  12,000"), "{table}");
     }

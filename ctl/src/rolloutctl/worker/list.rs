@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::output::{self, Align, Report, Table, count, duration, u64_string};
 use crate::rolloutctl::choose::ChooseArgs;
-use crate::rolloutctl::namespace::all_namespaces::Everywhere;
+use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -19,7 +19,7 @@ struct WorkerList {
     unconfirmed: Option<Unconfirmed>,
     /// Whether it covers several namespaces.
     #[serde(skip)]
-    everywhere: bool,
+    all_namespaces: bool,
 }
 
 #[derive(Serialize)]
@@ -137,7 +137,7 @@ impl Report for WorkerList {
     const KIND: &'static str = "WorkerList";
 
     fn table(&self) -> String {
-        self.columns(if self.everywhere { &["NAMESPACE"] } else { &[] })
+        self.columns(if self.all_namespaces { &["NAMESPACE"] } else { &[] })
     }
 
     fn wide(&self) -> String {
@@ -202,7 +202,7 @@ pub(crate) struct ListArgs {
     #[arg(long)]
     scale_in: bool,
     #[command(flatten)]
-    everywhere: Everywhere,
+    all_namespaces: AllNamespaces,
     #[command(flatten)]
     choose: ChooseArgs,
 }
@@ -251,15 +251,15 @@ impl Verb for ListArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;
-        let namespace = self.everywhere.namespace(settings.namespace);
+        let namespace = self.all_namespaces.namespace(settings.namespace);
         let SourcedAnswer { answer: mut workers, unconfirmed } = ask(&client, &namespace).await?;
         match self.scale_in {
             true => in_order_of_scale_in(&mut workers),
             false => workers.sort_by(|a, b| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace))),
         }
         self.choose.apply(&mut workers)?;
-        let everywhere = self.everywhere.is_asked_for();
-        let list = WorkerList { workers, unconfirmed, everywhere };
+        let all_namespaces = self.all_namespaces.is_requested();
+        let list = WorkerList { workers, unconfirmed, all_namespaces };
         output::emit(globals.format, &list)?;
         unconfirmed::end(list.unconfirmed.as_ref())
     }
@@ -328,7 +328,7 @@ mod tests {
             ..v1::WorkerInfo::default()
         };
         let list =
-            WorkerList { workers: vec![worker.into()], unconfirmed: None, everywhere: false };
+            WorkerList { workers: vec![worker.into()], unconfirmed: None, all_namespaces: false };
         crate::golden::report("worker-list.txt", &list);
         let table = list.table();
         assert!(table.contains("3,000       3  120ms ago"), "{table}");
