@@ -66,7 +66,7 @@ pub fn main(version: &'static str) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let cli = parse(version);
-    let paint = cli.talk.begin();
+    let paint = cli.verbosity.begin();
     let mut builder = match cli.command {
         // The only command with work for several cores; a load generator must not use them.
         Command::Bench(BenchVerb::Submit(_)) => tokio::runtime::Builder::new_multi_thread(),

@@ -27,7 +27,7 @@ use super::request::RequestName;
 use super::status::StatusArgs;
 use super::top::TopArgs;
 use super::verb::{Globals, branch};
-use super::verbosity::TalkArgs;
+use super::verbosity::VerbosityArgs;
 use super::version::VersionArgs;
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::Format;
@@ -73,9 +73,9 @@ pub(crate) struct Cli {
     /// prune`, `job rendezvous close`, `dataset delete`, `member remove` and `cluster upgrade`
     #[arg(short, long, global = true)]
     pub(crate) yes: bool,
-    /// What is said besides.
+    /// How much is printed on stderr.
     #[command(flatten)]
-    pub(crate) talk: TalkArgs,
+    pub(crate) verbosity: VerbosityArgs,
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -89,7 +89,7 @@ impl Cli {
             format: self.output,
             again: self.request_id,
             consent: if self.yes { Consent::Given } else { Consent::Wanted },
-            talk: self.talk,
+            verbosity: self.verbosity,
         };
         (self.command, globals)
     }

@@ -155,7 +155,7 @@ impl Verb for TopArgs {
         let settings = globals.connect.settings()?;
         let client = settings.client(Some(std::sync::Arc::new(|_: &str| {})))?;
         let every = self.every.max(EVERY_MIN);
-        let mut top = Top::open(globals.talk.colors_a_terminal())?;
+        let mut top = Top::open(globals.verbosity.colors_a_terminal())?;
         let mut rates = Rates::default();
         top.draw()?;
         loop {

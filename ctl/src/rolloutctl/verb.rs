@@ -10,7 +10,7 @@ use std::pin::Pin;
 use super::consent::Consent;
 use super::dry_run;
 use super::request::RequestName;
-use super::verbosity::TalkArgs;
+use super::verbosity::VerbosityArgs;
 use crate::connect::ConnectArgs;
 use crate::output::Format;
 
@@ -25,7 +25,7 @@ pub(crate) struct Globals {
     /// Only for verbs that declare `confirm`.
     pub(crate) consent: Consent,
     /// How much is printed on stderr.
-    pub(crate) talk: TalkArgs,
+    pub(crate) verbosity: VerbosityArgs,
 }
 
 /// A boxed future. The future that dispatches a hundred verbs stays small, because it does not contain theirs.

@@ -10,9 +10,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::stdio;
 
-/// How much is said on stderr, and how.
+/// How much is printed on stderr, and whether in color.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct TalkArgs {
+pub(crate) struct VerbosityArgs {
     /// Print only errors on stderr
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
@@ -57,7 +57,7 @@ pub(super) struct Paint {
     colored: bool,
 }
 
-impl TalkArgs {
+impl VerbosityArgs {
     /// Applies the verbosity and color settings to this process.
     pub(super) fn begin(&self) -> Paint {
         let (no_color, term) = (std::env::var_os("NO_COLOR"), std::env::var_os("TERM"));
@@ -114,9 +114,9 @@ mod tests {
     use super::*;
     use crate::rolloutctl::cli::Cli;
 
-    fn talk(args: &str) -> TalkArgs {
+    fn verbosity_args(args: &str) -> VerbosityArgs {
         let line = format!("rolloutctl {args}");
-        Cli::try_parse_from(line.split_whitespace()).expect("a command line").talk
+        Cli::try_parse_from(line.split_whitespace()).expect("a command line").verbosity
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
             ("-v status", Some("warn,rollout=info")),
             ("member list -vv", Some("info,rollout=debug")),
         ] {
-            assert_eq!(talk(args).filter(), filter, "{args}");
+            assert_eq!(verbosity_args(args).filter(), filter, "{args}");
             assert!(filter.is_none_or(|text| EnvFilter::try_new(text).is_ok()), "{filter:?}");
         }
         let both = ["rolloutctl", "status", "-q", "-v"];
@@ -143,9 +143,9 @@ mod tests {
         assert!(auto(true, None, Some("xterm-256color")) && auto(true, Some(""), None));
         assert!(!auto(false, None, None) && !auto(true, Some("1"), None));
         assert!(!auto(true, None, Some("dumb")));
-        assert_eq!(talk("--color always status").color, Color::Always);
+        assert_eq!(verbosity_args("--color always status").color, Color::Always);
         assert!(Color::Always.wanted(false, Some(OsStr::new("1")), None));
-        assert!(!talk("status --color=never").color.wanted(true, None, None));
+        assert!(!verbosity_args("status --color=never").color.wanted(true, None, None));
 
         let said = || "error: no leader\n  explain: …\n".to_owned();
         assert_eq!(Paint { colored: false }.error(said()), said());
