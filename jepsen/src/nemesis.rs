@@ -30,7 +30,7 @@ use anyhow::Result;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
-use rollout_powerloss::Trouble;
+use rollout_powerloss::DiskFault;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -214,11 +214,11 @@ impl Nemesis {
             Kind::ClockAll => self.jump(&[0, 1, 2]).await?,
             Kind::DiskSlow => {
                 let ms = self.rng.random_range(200..2000);
-                self.spoil(either, Trouble::SlowSync(ms)).await?
+                self.spoil(either, DiskFault::SlowSync(ms)).await?
             }
-            Kind::DiskSyncFails => self.spoil(either, Trouble::SyncFails).await?,
-            Kind::DiskWriteFails => self.spoil(either, Trouble::WriteFails).await?,
-            Kind::DiskFull => self.spoil(either, Trouble::Full).await?,
+            Kind::DiskSyncFails => self.spoil(either, DiskFault::SyncFails).await?,
+            Kind::DiskWriteFails => self.spoil(either, DiskFault::WriteFails).await?,
+            Kind::DiskFull => self.spoil(either, DiskFault::Full).await?,
             Kind::BitflipLeader => self.flip(one)?,
             Kind::BitflipMinority => self.flip(follower)?,
             Kind::SnapshotCut => {

@@ -17,7 +17,7 @@ pub const DISK_ENV: &str = "ROLLOUT_PRELOAD_DISK";
 
 /// A fault of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum DiskFault {
     /// No fault.
     None,
     /// Each fsync takes this many milliseconds longer.
@@ -35,7 +35,7 @@ pub enum Trouble {
 /// The disk below one directory.
 #[repr(C)]
 pub struct Disk {
-    trouble: AtomicU32,
+    fault: AtomicU32,
     delay_ms: AtomicU32,
     met: AtomicU64,
     below: Path,
@@ -66,29 +66,29 @@ impl Disk {
     }
 
     /// Sets the fault from now on, and resets the count of calls that hit it.
-    pub fn set(&self, trouble: Trouble) {
-        let (number, delay_ms) = match trouble {
-            Trouble::None => (0, 0),
-            Trouble::SlowSync(ms) => (1, ms),
-            Trouble::SyncFails => (2, 0),
-            Trouble::WriteFails => (3, 0),
-            Trouble::Full => (4, 0),
-            Trouble::Left(kib) => (5, kib),
+    pub fn set(&self, fault: DiskFault) {
+        let (number, delay_ms) = match fault {
+            DiskFault::None => (0, 0),
+            DiskFault::SlowSync(ms) => (1, ms),
+            DiskFault::SyncFails => (2, 0),
+            DiskFault::WriteFails => (3, 0),
+            DiskFault::Full => (4, 0),
+            DiskFault::Left(kib) => (5, kib),
         };
         self.delay_ms.store(delay_ms, Ordering::Release);
         self.met.store(0, Ordering::Release);
-        self.trouble.store(number, Ordering::Release);
+        self.fault.store(number, Ordering::Release);
     }
 
     /// The current fault.
-    pub fn trouble(&self) -> Trouble {
-        match self.trouble.load(Ordering::Acquire) {
-            1 => Trouble::SlowSync(self.delay_ms.load(Ordering::Acquire)),
-            2 => Trouble::SyncFails,
-            3 => Trouble::WriteFails,
-            4 => Trouble::Full,
-            5 => Trouble::Left(self.delay_ms.load(Ordering::Acquire)),
-            _ => Trouble::None,
+    pub fn fault(&self) -> DiskFault {
+        match self.fault.load(Ordering::Acquire) {
+            1 => DiskFault::SlowSync(self.delay_ms.load(Ordering::Acquire)),
+            2 => DiskFault::SyncFails,
+            3 => DiskFault::WriteFails,
+            4 => DiskFault::Full,
+            5 => DiskFault::Left(self.delay_ms.load(Ordering::Acquire)),
+            _ => DiskFault::None,
         }
     }
 

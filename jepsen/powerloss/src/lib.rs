@@ -18,7 +18,7 @@ mod shared;
 mod undo;
 
 pub use clock::{CLOCK_ENV, Clock};
-pub use disk::{DISK_ENV, Disk, Trouble};
+pub use disk::{DISK_ENV, Disk, DiskFault};
 pub use journal::{DirOp, FileSlot, Header, Journal, Kind, OpState, Path as JournalPath};
 pub use undo::{Loss, Report, lose_power};
 

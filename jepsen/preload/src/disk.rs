@@ -11,7 +11,7 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::OnceLock;
 
-use rollout_powerloss::{DISK_ENV, Disk, Trouble};
+use rollout_powerloss::{DISK_ENV, Disk, DiskFault};
 
 use crate::real::real;
 use crate::track::KeepErrno;
@@ -41,19 +41,21 @@ pub(crate) fn start() {
 /// Whether a write to this descriptor fails; if so, sets `errno`.
 pub(crate) fn refuses_write(fd: c_int) -> bool {
     let Some(disk) = DISK.get() else { return false };
-    match disk.trouble() {
-        Trouble::WriteFails => fails(disk, fd, libc::EIO),
-        Trouble::Full => fails(disk, fd, libc::ENOSPC),
-        Trouble::None | Trouble::SlowSync(_) | Trouble::SyncFails | Trouble::Left(_) => false,
+    match disk.fault() {
+        DiskFault::WriteFails => fails(disk, fd, libc::EIO),
+        DiskFault::Full => fails(disk, fd, libc::ENOSPC),
+        DiskFault::None | DiskFault::SlowSync(_) | DiskFault::SyncFails | DiskFault::Left(_) => {
+            false
+        }
     }
 }
 
 /// Whether a sync of this descriptor fails; if so, sets `errno`. A slow sync waits here.
 pub(crate) fn refuses_sync(fd: c_int) -> bool {
     let Some(disk) = DISK.get() else { return false };
-    match disk.trouble() {
-        Trouble::SyncFails => fails(disk, fd, libc::EIO),
-        Trouble::SlowSync(ms) if on(disk, fd) => {
+    match disk.fault() {
+        DiskFault::SyncFails => fails(disk, fd, libc::EIO),
+        DiskFault::SlowSync(ms) if on(disk, fd) => {
             let _keep = KeepErrno::new();
             disk.count();
             std::thread::sleep(std::time::Duration::from_millis(ms.into()));
@@ -66,9 +68,9 @@ pub(crate) fn refuses_sync(fd: c_int) -> bool {
 /// The free bytes that the file system reports, if the fault overrides the real value.
 fn left(path: *const c_char) -> Option<u64> {
     let disk = DISK.get()?;
-    let left = match disk.trouble() {
-        Trouble::Full => 0,
-        Trouble::Left(kib) => u64::from(kib) << 10,
+    let left = match disk.fault() {
+        DiskFault::Full => 0,
+        DiskFault::Left(kib) => u64::from(kib) << 10,
         _ => return None,
     };
     // SAFETY: the hook's caller gave a C string.

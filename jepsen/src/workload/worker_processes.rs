@@ -13,7 +13,7 @@ use anyhow::Result;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
-use rollout_powerloss::{Loss, Trouble};
+use rollout_powerloss::{DiskFault, Loss};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -175,8 +175,8 @@ impl Workers {
                 self.seen(|preload| Ok(preload.clock_ahead_s(name)?.abs_diff(ahead_s) < 60)).await?
             }
             (Blow::Disk, Some(_)) => {
-                let slow = Trouble::SlowSync(self.rng.random_range(200..2000));
-                let all = [slow, Trouble::SyncFails, Trouble::WriteFails, Trouble::Full];
+                let slow = DiskFault::SlowSync(self.rng.random_range(200..2000));
+                let all = [slow, DiskFault::SyncFails, DiskFault::WriteFails, DiskFault::Full];
                 self.preload.disk(name)?.set(all[self.rng.random_range(0..all.len())]);
                 self.seen(|preload| Ok(preload.disk(name)?.met() > 0)).await?
             }
@@ -199,7 +199,7 @@ impl Workers {
     fn end(&mut self, which: usize) -> Result<()> {
         let name = self.agents[which].name;
         self.preload.set_clock(name, 0)?;
-        self.preload.disk(name)?.set(Trouble::None);
+        self.preload.disk(name)?.set(DiskFault::None);
         if let Some(process) = &self.agents[which].process {
             // A process that ended meanwhile is started below.
             let _ = process.resume();

@@ -2,7 +2,7 @@
 //! room; a leader whose disk stalls steps down.
 
 use anyhow::{Context, Result, ensure};
-use rollout_powerloss::{DISK_ENV, Disk, Trouble};
+use rollout_powerloss::{DISK_ENV, Disk, DiskFault};
 use rollout_proto::{
     ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, Outcome, RpcError, channel, v1,
 };
@@ -14,10 +14,10 @@ use tonic::Status;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Above all bounds, whatever this machine's disk has.
-const WELL: Trouble = Trouble::Left(64 << 20);
+const WELL: DiskFault = DiskFault::Left(64 << 20);
 /// Below `low_bytes`, above `reserve_bytes`; and below both.
-const LITTLE: Trouble = Trouble::Left(1 << 20);
-const NONE: Trouble = Trouble::Left(100 << 10);
+const LITTLE: DiskFault = DiskFault::Left(1 << 20);
+const NONE: DiskFault = DiskFault::Left(100 << 10);
 
 type Runs = v1::runs_client::RunsClient<tonic::transport::Channel>;
 
@@ -84,7 +84,7 @@ async fn a_cluster_with_full_disks_reads_and_deletes_and_accepts_growth_once_the
 -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let disks = with_disks(&mut fleet)?;
-    let set_all = |trouble: Trouble| disks.values().for_each(|disk| disk.set(trouble));
+    let set_all = |fault: DiskFault| disks.values().for_each(|disk| disk.set(fault));
     let mut runs = runs_at_leader(&fleet).await?;
     let id = session(&mut runs).await?;
     let request = |seq| v1::RequestId { session: id, seq, ack_upto: seq - 1 };
@@ -132,7 +132,7 @@ async fn a_cluster_with_full_disks_reads_and_deletes_and_accepts_growth_once_the
     eventually("no alarm is left", PATIENCE, || alarms(&fleet)?.is_empty().then_some(()));
     for (name, disk) in &disks {
         ensure!(fleet.member_process(name).runs(), "{name} went: {}", fleet.logs());
-        ensure!(disk.trouble() == WELL);
+        ensure!(disk.fault() == WELL);
     }
     fleet.verify()?;
     fleet.passed()
@@ -194,7 +194,7 @@ fn ends_and_comes_back(of_leader: bool) -> Result<()> {
     let other = || fleet.member_names().into_iter().find(|name| *name != leader);
     let victim = if of_leader { leader.clone() } else { other().context("a follower")? };
     // The disk reports room, but writes fail.
-    disks[&victim].set(Trouble::Full);
+    disks[&victim].set(DiskFault::Full);
     let status = fleet.member_process(&victim).wait(PATIENCE)?;
     ensure!(status.code() == Some(74), "{status}{}", fleet.logs());
     ensure!(disks[&victim].met() > 0, "the disk had no trouble");
@@ -234,7 +234,7 @@ fn a_snapshot_whose_image_finds_no_room_ends_the_leader_with_status_74() -> Resu
     let mut fleet = Fleet::start(FleetOptions { member_lines: lines, ..FleetOptions::default() })?;
     let disks = with_disks_of(&mut fleet, |data_dir| data_dir.join("image"))?;
     let victim = fleet.leader();
-    disks[&victim].set(Trouble::Full);
+    disks[&victim].set(DiskFault::Full);
     let file = fleet.path("full.snap");
     let save = fleet.ctl(&["--timeout", "5s", "snapshot", "save", &file.to_string_lossy()])?;
     let status = fleet.member_process(&victim).wait(PATIENCE)?;
@@ -261,7 +261,7 @@ fn a_leader_whose_disk_stalls_for_a_while_hands_over_and_survives() -> Result<()
     let mut batch = Batch::submit(&fleet, "slow", 6000, "")?;
     batch.until(&fleet, "rows are done", |c| c.done >= 100);
     let slow = fleet.leader();
-    disks[&slow].set(Trouble::SlowSync(2500));
+    disks[&slow].set(DiskFault::SlowSync(2500));
     let next = fleet.leader_other_than(&slow);
     ensure!(disks[&slow].met() > 0, "the disk was never slow");
     ensure!(fleet.member_process(&slow).runs(), "{slow} went: {}", fleet.logs());

@@ -1,7 +1,7 @@
 //! A worker's disk that is full, that loses power, or that holds results for another cluster.
 
 use anyhow::{Context, Result, ensure};
-use rollout_powerloss::{DISK_ENV, Disk, JOURNAL_ENV, Journal, Loss, Trouble, lose_power};
+use rollout_powerloss::{DISK_ENV, Disk, DiskFault, JOURNAL_ENV, Journal, Loss, lose_power};
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -94,7 +94,7 @@ fn a_full_disk_ends_the_agent_with_its_reason_and_costs_nothing_that_was_acknowl
     fleet.start_worker("w1", &options)?;
     let mut batch = Batch::submit(&fleet, "full", 800, "")?;
     batch.until(&fleet, "rows run", |c| c.done >= 100);
-    disk.set(Trouble::Full);
+    disk.set(DiskFault::Full);
     let status = fleet.worker_process("w1").wait(PATIENCE)?;
     ensure!(status.code() == Some(74), "{status}{}", fleet.logs());
     let log = log(&mut fleet, "w1");
@@ -110,7 +110,7 @@ fn a_full_disk_ends_the_agent_with_its_reason_and_costs_nothing_that_was_acknowl
     ensure!(status.code() == Some(74), "{status}{}", fleet.logs());
     ensure!(executed(&fleet, "w1").0 == started, "it ran rows that it cannot keep");
 
-    disk.set(Trouble::None);
+    disk.set(DiskFault::None);
     fleet.start_worker("w1", &options)?;
     batch.finish(&fleet)?;
     let executions = Executions::read(&[fleet.path("w1.side")])?;
