@@ -25,7 +25,7 @@ mod watch;
 
 use crate::models::Model;
 use levels::Levels;
-use pruning::Outlook;
+use pruning::Pruner;
 use space::{ClassId, Space, StateId};
 use std::mem::size_of;
 use std::time::Instant;
@@ -97,7 +97,7 @@ struct Frame {
 /// A search over the operations of one object.
 pub struct Search<'a, M: Model> {
     space: Space<'a, M>,
-    outlook: Outlook,
+    pruner: Pruner,
     seen: Visited,
     required: Vec<Required>,
     crashed: Vec<Crashed>,
@@ -145,9 +145,9 @@ impl<'a, M: Model> Search<'a, M> {
         required.sort_by_key(|r| (r.call, r.ret));
         crashed.sort_by_key(|c| c.call);
         link_equal(&mut crashed, space.classes());
-        let mut outlook = Outlook::new(&mut space, deadline);
-        required.iter().for_each(|r| outlook.add(r.class, true));
-        crashed.iter().for_each(|c| outlook.add(c.class, false));
+        let mut pruner = Pruner::new(&mut space, deadline);
+        required.iter().for_each(|r| pruner.add(r.class, true));
+        crashed.iter().for_each(|c| pruner.add(c.class, false));
         Self {
             state: space.initial(),
             done: vec![0; required.len() / 64 + 1],
@@ -158,7 +158,7 @@ impl<'a, M: Model> Search<'a, M> {
             looked: vec![0; space.classes()],
             watch: Watch::default(),
             space,
-            outlook,
+            pruner,
             required,
             crashed,
             trail: Vec::new(),
@@ -252,7 +252,7 @@ impl<'a, M: Model> Search<'a, M> {
         let path = self.choices.capacity() * size_of::<u32>()
             + self.frames.capacity() * size_of::<Frame>()
             + self.trail.capacity() * size_of::<TakenStep>();
-        self.seen.bytes() + self.space.bytes() + self.outlook.bytes() + levels + path
+        self.seen.bytes() + self.space.bytes() + self.pruner.bytes() + levels + path
     }
 
     /// Decides whether a configuration just reached ends the search, is abandoned, or is explored from here. `trail`
@@ -262,8 +262,8 @@ impl<'a, M: Model> Search<'a, M> {
         if self.left == 0 {
             return true;
         }
-        self.watch.spend(self.outlook.targets());
-        let dead_end = self.outlook.dead_end(&self.space, self.state) || !self.admit(end);
+        self.watch.spend(self.pruner.targets());
+        let dead_end = self.pruner.dead_end(&self.space, self.state) || !self.admit(end);
         if dead_end {
             self.undo(trail);
             return false;

@@ -52,7 +52,7 @@ impl<M: Model> Search<'_, M> {
         let (horizon, _) = self.settle();
         levels.nodes.push(Node { parent: 0, operation: 0, depth: 0, trail: 0 });
         levels.path.push(0);
-        if self.left == 0 || !self.outlook.dead_end(&self.space, self.state) {
+        if self.left == 0 || !self.pruner.dead_end(&self.space, self.state) {
             levels.waiting.push(Reverse((horizon, 0, 0)));
         }
         self.levels = Some(levels);
@@ -107,8 +107,8 @@ impl<M: Model> Search<'_, M> {
         if self.left == 0 {
             return true;
         }
-        self.watch.spend(self.outlook.targets());
-        if !self.outlook.dead_end(&self.space, self.state)
+        self.watch.spend(self.pruner.targets());
+        if !self.pruner.dead_end(&self.space, self.state)
             && let Some(levels) = &mut self.levels
         {
             let node = levels.nodes.len() as NodeId;

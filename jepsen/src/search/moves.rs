@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* [`Search::undo`] restores exactly what [`Search::take`] changed.
 
-use super::pruning::{Outlook, Target, Use};
+use super::pruning::{Pruner, Target, Use};
 use super::space::{ClassId, Space, StateId};
 use super::visited::FastHash;
 use super::{CRASHED, Search, TakenStep, bits};
@@ -25,15 +25,15 @@ impl<M: Model> Search<'_, M> {
                     continue; // In this pass, behind what it reads.
                 }
                 let class = self.required[operation as usize].class;
-                let harmless = self.outlook.changes_nothing(class)
-                    && step(&self.outlook, &mut self.space, self.state, class).is_some();
-                let (outlook, space, state) = (&mut self.outlook, &self.space, self.state);
-                let mut idles = || *idle.get_or_insert_with(|| outlook.idle(space, state));
-                if harmless || idles() && self.outlook.unseen(class) {
+                let harmless = self.pruner.changes_nothing(class)
+                    && step(&self.pruner, &mut self.space, self.state, class).is_some();
+                let (pruner, space, state) = (&mut self.pruner, &self.space, self.state);
+                let mut idles = || *idle.get_or_insert_with(|| pruner.idle(space, state));
+                if harmless || idles() && self.pruner.unseen(class) {
                     self.take(operation);
                     idle = None;
                 } else if idle == Some(true)
-                    && let Some((target, wishes)) = self.outlook.serves(class)
+                    && let Some((target, wishes)) = self.pruner.serves(class)
                 {
                     let readers = readers.get_or_insert_with(|| self.readers(&available));
                     let all = readers.get(&target).into_iter().flatten().copied();
@@ -60,7 +60,7 @@ impl<M: Model> Search<'_, M> {
     fn readers(&self, available: &[u32]) -> HashMap<Target, Vec<u32>, FastHash> {
         let mut readers: HashMap<Target, Vec<u32>, FastHash> = HashMap::default();
         for &operation in available {
-            if let Some(target) = self.outlook.reads(self.required[operation as usize].class) {
+            if let Some(target) = self.pruner.reads(self.required[operation as usize].class) {
                 readers.entry(target).or_default().push(operation);
             }
         }
@@ -87,7 +87,7 @@ impl<M: Model> Search<'_, M> {
 
     /// Remembers this configuration, unless it can achieve nothing that one seen before cannot.
     pub(super) fn admit(&mut self, end: usize) -> bool {
-        let forgotten = self.outlook.forgotten(&self.space, self.state);
+        let forgotten = self.pruner.forgotten(&self.space, self.state);
         let state = if forgotten { u32::MAX } else { self.state };
         self.key.clear();
         self.key.push((self.low as u64) << 32 | u64::from(state));
@@ -101,14 +101,14 @@ impl<M: Model> Search<'_, M> {
     /// Pushes the operations that may be next: first the answered ones, those that must be explained soonest first;
     /// then the crashed ones, because an order should use as few of them as possible.
     pub(super) fn choose(&mut self, horizon: u64) {
-        let Self { required, crashed, choices, available, space, outlook, used, state, .. } = self;
+        let Self { required, crashed, choices, available, space, pruner, used, state, .. } = self;
         // Each class once: equal operations are interchangeable.
         let (looked, now) = (&mut self.looked, self.configurations);
         let mut first = |class: ClassId| std::mem::replace(&mut looked[class as usize], now) != now;
         available.sort_unstable_by_key(|&o| required[o as usize].ret);
         for &operation in available.iter() {
             let class = required[operation as usize].class;
-            if first(class) && step(outlook, space, *state, class).is_some() {
+            if first(class) && step(pruner, space, *state, class).is_some() {
                 choices.push(operation);
             }
         }
@@ -122,10 +122,10 @@ impl<M: Model> Search<'_, M> {
             if bits::get(used, index as usize) || !first_of_equals || !first(one.class) {
                 continue;
             }
-            let Some(to) = step(outlook, space, *state, one.class) else { continue };
+            let Some(to) = step(pruner, space, *state, one.class) else { continue };
             let good = match to == *state {
                 true => Use::None,
-                false => outlook.used_for(space, (*state, to), one.class),
+                false => pruner.used_for(space, (*state, to), one.class),
             };
             if good == Use::Own || good == Use::Escape && !escape {
                 escape |= good == Use::Escape;
@@ -143,19 +143,19 @@ impl<M: Model> Search<'_, M> {
                 self.low += 1;
             }
             self.left -= 1;
-            self.outlook.remove(class, true);
+            self.pruner.remove(class, true);
             class
         } else {
             let index = (operation & !CRASHED) as usize;
             bits::set(&mut self.used, index);
             let class = self.crashed[index].class;
-            self.outlook.remove(class, false);
+            self.pruner.remove(class, false);
             class
         };
-        self.watch.spend(1 + self.outlook.supplied(class));
+        self.watch.spend(1 + self.pruner.supplied(class));
         self.trail.push(TakenStep { operation, before: self.state });
         // invariant: only possible steps are chosen, so this fallback to the present state is never used.
-        let to = step(&self.outlook, &mut self.space, self.state, class);
+        let to = step(&self.pruner, &mut self.space, self.state, class);
         self.state = to.unwrap_or(self.state);
     }
 
@@ -167,11 +167,11 @@ impl<M: Model> Search<'_, M> {
                 bits::clear(&mut self.done, index);
                 self.low = self.low.min(index / 64);
                 self.left += 1;
-                self.outlook.add(self.required[index].class, true);
+                self.pruner.add(self.required[index].class, true);
             } else {
                 let index = (taken.operation & !CRASHED) as usize;
                 bits::clear(&mut self.used, index);
-                self.outlook.add(self.crashed[index].class, false);
+                self.pruner.add(self.crashed[index].class, false);
             }
         }
     }
@@ -179,10 +179,10 @@ impl<M: Model> Search<'_, M> {
 
 /// The state after an operation, from its shape if that is enough.
 fn step<M: Model>(
-    outlook: &Outlook,
+    pruner: &Pruner,
     space: &mut Space<'_, M>,
     from: StateId,
     class: ClassId,
 ) -> Option<StateId> {
-    outlook.step(from, class).unwrap_or_else(|| space.step(from, class))
+    pruner.step(from, class).unwrap_or_else(|| space.step(from, class))
 }

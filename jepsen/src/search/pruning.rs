@@ -101,7 +101,7 @@ impl Counts {
     }
 }
 
-pub(super) struct Outlook {
+pub(super) struct Pruner {
     /// Empty if an operation has no shape: then nothing is excluded.
     classes: Vec<Class>,
     targets: Vec<StateId>,
@@ -114,7 +114,7 @@ pub(super) struct Outlook {
     reach: Vec<Option<Box<[u64]>>>,
 }
 
-impl Outlook {
+impl Pruner {
     pub(super) fn new<M: Model>(space: &mut Space<'_, M>, deadline: Option<Instant>) -> Self {
         let mut targets = Vec::new();
         let classes = classes(space, &mut targets).unwrap_or_default();
@@ -127,7 +127,7 @@ impl Outlook {
         Self::of(targets).with(classes, space, deadline).unwrap_or_else(|| Self::of(Vec::new()))
     }
 
-    /// An outlook that excludes nothing yet.
+    /// A pruner that excludes nothing yet.
     fn of(targets: Vec<StateId>) -> Self {
         let counts = || Counts::new(targets.len());
         let (demand, wish, avoid, supply) = (counts(), counts(), counts(), counts());
@@ -360,8 +360,8 @@ mod tests {
                 space.class(&RegisterOp::Write(Value::Int(number)));
                 space.class(&RegisterOp::Read(Value::Int(number)));
             }
-            let outlook = Outlook::new(&mut space, deadline);
-            (outlook.classes.len(), outlook.targets.len(), outlook.bytes() > 0)
+            let pruner = Pruner::new(&mut space, deadline);
+            (pruner.classes.len(), pruner.targets.len(), pruner.bytes() > 0)
         };
         assert_eq!(prepared(None), (200, 100, true));
         assert_eq!(prepared(Some(Instant::now())), (0, 0, false));
