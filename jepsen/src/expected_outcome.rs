@@ -1,11 +1,11 @@
 //! The outcome that each row of a batch must have, which its prompt asks the mock engine for.
 //!
-//! *Invariant:* a row's fate depends only on its batch number and its own number, so any reader of a result can check
-//! it.
+//! *Invariant:* a row's expected outcome depends only on its batch number and its own number, so any reader of a
+//! result can check it.
 
 /// How a row must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fate {
+pub enum ExpectedOutcome {
     Done,
     /// Done, after one transient failure.
     DoneAfterOne,
@@ -15,8 +15,8 @@ pub enum Fate {
     Poison,
 }
 
-impl Fate {
-    /// Chooses the fate without a pattern: some batches get several of a kind, others none.
+impl ExpectedOutcome {
+    /// Chooses the outcome without a pattern: some batches get several of a kind, others none.
     pub fn of(batch: u64, row: u64) -> Self {
         let mixed = (batch * 1_000_003 + row + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match (mixed >> 33) % 100 {

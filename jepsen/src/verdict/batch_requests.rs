@@ -4,7 +4,7 @@
 //! *Invariant:* an answer constrains only operations that were called after it.
 
 use super::rows::numbers;
-use crate::expected_outcome::Fate;
+use crate::expected_outcome::ExpectedOutcome;
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use std::collections::BTreeMap;
@@ -146,8 +146,8 @@ impl<'a> Story<'a> {
         if self.calls.contains_key("cancel") {
             return Vec::new();
         }
-        let failing = |row: &u64| Fate::of(self.number, *row).class().is_some();
-        let fated = (0..self.rows).filter(failing).count() as u64;
+        let failing = |row: &u64| ExpectedOutcome::of(self.number, *row).class().is_some();
+        let failing_rows = (0..self.rows).filter(failing).count() as u64;
         let ended_at = self.first("export").map_or(u64::MAX, |answer| answer.1);
         let mut found = Vec::new();
         let mut earlier = self.calls.get("retry").into_iter().flatten().copied().min();
@@ -158,8 +158,8 @@ impl<'a> Story<'a> {
                 Value::Int(again) => u64::try_from(*again).unwrap_or(u64::MAX),
                 _ => u64::MAX,
             };
-            if again > fated || (first && again < fated) {
-                found.push(format!("{answer} rows are tried again, of {fated} that failed"));
+            if again > failing_rows || (first && again < failing_rows) {
+                found.push(format!("{answer} rows are tried again, of {failing_rows} that failed"));
             }
         }
         found

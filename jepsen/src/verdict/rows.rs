@@ -1,9 +1,9 @@
 //! Checks whole batches: every row ends once, as its prompt asks.
 //!
-//! *Invariant:* a row that is missing, duplicated, invented, or has another outcome than its fate is a violation. A
+//! *Invariant:* a row that is missing, duplicated, invented, or has another outcome than expected is a violation. A
 //! batch without an export is a doubt, except for a cancelled one, which need not contain any row.
 
-use crate::expected_outcome::Fate;
+use crate::expected_outcome::ExpectedOutcome;
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,16 +91,16 @@ impl Rows {
             if !seen.insert(row) {
                 self.violations.push(format!("{key}: row {row} has two results"));
             }
-            let fate = Fate::of(batch, row);
-            let right = match fate.class() {
+            let outcome = ExpectedOutcome::of(batch, row);
+            let right = match outcome.class() {
                 Some(class) => &**state == "failed" && &**text == class,
                 None => {
-                    let completion = format!("MOCK:{}", fate.prompt(batch, row));
+                    let completion = format!("MOCK:{}", outcome.prompt(batch, row));
                     &**state == "done" && **text == *completion
                 }
             };
             if !right {
-                self.violations.push(format!("{key}: row {row}, {fate:?}, {state}: {text:?}"));
+                self.violations.push(format!("{key}: row {row}, {outcome:?}, {state}: {text:?}"));
             }
         }
         seen

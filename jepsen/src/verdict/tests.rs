@@ -1,7 +1,7 @@
 //! Tests of the verdict on hand-made records.
 
 use super::*;
-use crate::expected_outcome::Fate;
+use crate::expected_outcome::ExpectedOutcome;
 use crate::operations::Outcome;
 use crate::value::Value;
 
@@ -235,10 +235,10 @@ fn line(row: u64, state: &str, text: &str) -> Value {
 }
 
 fn right(row: u64) -> Value {
-    let fate = Fate::of(3, row);
-    match fate.class() {
+    let outcome = ExpectedOutcome::of(3, row);
+    match outcome.class() {
         Some(class) => line(row, "failed", class),
-        None => line(row, "done", &format!("MOCK:{}", fate.prompt(3, row))),
+        None => line(row, "done", &format!("MOCK:{}", outcome.prompt(3, row))),
     }
 }
 

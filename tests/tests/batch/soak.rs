@@ -1,5 +1,5 @@
-//! The whole promise at once: members and workers die at random while rows of every fate run, and each row ends
-//! exactly as its prompt says, once.
+//! The whole promise at once: members and workers die at random while rows of every expected outcome run, and each row
+//! ends exactly as its prompt says, once.
 //!
 //! 1 % of the rows kill their engine, 1 % are invalid and 5 % fail once; all take 5 to 50 ms. The test command runs a
 //! short version; `make soak` runs ten minutes with 50,000 rows. `ROLLOUT_SOAK_SEED` repeats a choice of victims, not
@@ -8,7 +8,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use rollout_jepsen::expected_outcome::Fate;
+use rollout_jepsen::expected_outcome::ExpectedOutcome;
 use rollout_tests::{Batch, Counts, Fleet, FleetOptions, WorkerOptions, eventually_or_show};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,7 +59,7 @@ fn submit(fleet: &Fleet, run: u64, rows: u64) -> Result<Batch> {
     let name = format!("soak-{run}");
     let mut text = String::new();
     for row in 0..rows {
-        let prompt = Fate::of(run, row).prompt(run, row);
+        let prompt = ExpectedOutcome::of(run, row).prompt(run, row);
         writeln!(text, r#"{{"id":"{name}-{row}","prompt":"{prompt}"}}"#)?;
     }
     let input = fleet.path(&format!("{name}.jsonl"));
@@ -153,22 +153,24 @@ fn listed(fleet: &Fleet, run: &str, state: &str) -> Result<BTreeMap<u64, Value>>
     Ok(items)
 }
 
-/// Checks that the history of a row that failed for good matches its fate.
-fn check_failure(fleet: &Fleet, run: &str, row: u64, fate: Fate) -> Result<()> {
+/// Checks that the history of a row that failed for good matches its expected outcome.
+fn check_failure(fleet: &Fleet, run: &str, row: u64, outcome: ExpectedOutcome) -> Result<()> {
     let item = fleet.ctl_json(&["item", "describe", run, &row.to_string()])?;
     let history = item["history"].as_array().context("history")?;
     let last = history.last().context("it failed")?;
-    let of_the_class = history.iter().filter(|tried| tried["class"].as_str() == fate.class());
-    match fate {
+    let of_the_class = history.iter().filter(|tried| tried["class"].as_str() == outcome.class());
+    match outcome {
         // An invalid row is not retried.
-        Fate::Invalid => {
+        ExpectedOutcome::Invalid => {
             ensure!(last["ruling"] == "final" && of_the_class.count() == 1, "{run} {row}: {item}");
         }
         // It was tried alone until it was proven guilty.
-        Fate::Poison => {
+        ExpectedOutcome::Poison => {
             ensure!(last["ruling"] == "poison" && of_the_class.count() >= 2, "{run} {row}: {item}");
         }
-        Fate::Done | Fate::DoneAfterOne => bail!("{run} {row} is to be done: {item}"),
+        ExpectedOutcome::Done | ExpectedOutcome::DoneAfterOne => {
+            bail!("{run} {row} is to be done: {item}")
+        }
     }
     Ok(())
 }
@@ -181,32 +183,34 @@ fn check_retried(fleet: &Fleet, batches: &[Batch]) -> Result<u64> {
         let (run, row) = name.split_once('-').context("RUN-ROW")?;
         failed.entry(run.to_owned()).or_default().insert(row.parse()?);
     }
-    let fated = |(run, batch): (usize, &Batch)| -> BTreeSet<u64> {
-        (0..batch.rows).filter(|row| Fate::of(run as u64, *row) == Fate::DoneAfterOne).collect()
+    let fail_once = |(run, batch): (usize, &Batch)| -> BTreeSet<u64> {
+        (0..batch.rows)
+            .filter(|row| ExpectedOutcome::of(run as u64, *row) == ExpectedOutcome::DoneAfterOne)
+            .collect()
     };
-    let expected: BTreeSet<_> = batches.iter().enumerate().map(fated).collect();
+    let expected: BTreeSet<_> = batches.iter().enumerate().map(fail_once).collect();
     let rows = expected.iter().map(BTreeSet::len).sum::<usize>();
     ensure!(failed.into_values().collect::<BTreeSet<_>>() == expected, "others failed once");
     Ok(rows as u64)
 }
 
-/// Checks the output of a run and the ledger against the rows' fates, row by row.
-fn check(fleet: &Fleet, batch: &mut Batch, run: u64) -> Result<BTreeMap<Fate, u64>> {
+/// Checks the output of a run and the ledger against the rows' expected outcomes, row by row.
+fn check(fleet: &Fleet, batch: &mut Batch, run: u64) -> Result<BTreeMap<ExpectedOutcome, u64>> {
     let status = batch.process().wait(PATIENCE).with_context(|| fleet.logs())?;
     ensure!(status.code() == Some(10), "rows failed, so the status is 10: {status}");
     let completions = lines(&batch.output.join("completions.jsonl"))?;
     let errors = lines(&batch.output.join("errors.jsonl"))?;
     let (done, failed) =
         (listed(fleet, &batch.name, "done")?, listed(fleet, &batch.name, "failed")?);
-    let mut fates = BTreeMap::new();
+    let mut outcomes = BTreeMap::new();
     for row in 0..batch.rows {
-        let fate = Fate::of(run, row);
-        *fates.entry(fate).or_default() += 1;
-        let place = format!("{} row {row}, {fate:?}", batch.name);
-        match fate.class() {
+        let outcome = ExpectedOutcome::of(run, row);
+        *outcomes.entry(outcome).or_default() += 1;
+        let place = format!("{} row {row}, {outcome:?}", batch.name);
+        match outcome.class() {
             None => {
                 let line = completions.get(&row).with_context(|| format!("{place}: missing"))?;
-                let text = format!("MOCK:{}", fate.prompt(run, row));
+                let text = format!("MOCK:{}", outcome.prompt(run, row));
                 ensure!(line["completion"] == text, "{place}: {line}");
                 ensure!(!errors.contains_key(&row), "{place}: in both files");
                 ensure!(done.contains_key(&row), "{place}: not done in the ledger");
@@ -216,7 +220,7 @@ fn check(fleet: &Fleet, batch: &mut Batch, run: u64) -> Result<BTreeMap<Fate, u6
                 ensure!(line["error"]["class"] == class, "{place}: {line}");
                 ensure!(!completions.contains_key(&row), "{place}: in both files");
                 ensure!(failed.contains_key(&row), "{place}: not failed in the ledger");
-                check_failure(fleet, &batch.name, row, fate)?;
+                check_failure(fleet, &batch.name, row, outcome)?;
             }
         }
     }
@@ -227,7 +231,7 @@ fn check(fleet: &Fleet, batch: &mut Batch, run: u64) -> Result<BTreeMap<Fate, u6
     let ended = (counts.done, counts.failed, counts.rows);
     let expected = (done.len() as u64, failed.len() as u64, batch.rows);
     ensure!(ended == expected, "{}: {counts:?} of {expected:?}", batch.name);
-    Ok(fates)
+    Ok(outcomes)
 }
 
 #[test]
@@ -256,20 +260,23 @@ fn every_row_ends_as_its_prompt_says_though_members_and_workers_die_at_random() 
         }
     }
     println!("seed {}, {:?}: {:?}", size.seed, begun.elapsed(), chaos.done);
-    let mut fates: BTreeMap<Fate, u64> = BTreeMap::new();
+    let mut outcomes: BTreeMap<ExpectedOutcome, u64> = BTreeMap::new();
     for (run, batch) in batches.iter_mut().enumerate() {
         eventually_or_show("a run has its outcomes", PATIENCE, |seen| {
             let counts = batch.counts(&fleet)?;
             *seen = format!("{counts:?}");
             (counts.done + counts.failed == batch.rows).then_some(())
         });
-        for (fate, rows) in check(&fleet, batch, run as u64)? {
-            *fates.entry(fate).or_default() += rows;
+        for (outcome, rows) in check(&fleet, batch, run as u64)? {
+            *outcomes.entry(outcome).or_default() += rows;
         }
     }
     let retried = check_retried(&fleet, &batches)?;
-    ensure!(fates.get(&Fate::DoneAfterOne) == Some(&retried), "{retried} rows failed once");
-    println!("after {:?} every row had ended as it had to: {fates:?}", begun.elapsed());
+    ensure!(
+        outcomes.get(&ExpectedOutcome::DoneAfterOne) == Some(&retried),
+        "{retried} rows failed once"
+    );
+    println!("after {:?} every row had ended as it had to: {outcomes:?}", begun.elapsed());
     fleet.verify()?;
     fleet.passed()
 }

@@ -93,7 +93,8 @@ fn a_deleted_batch_goes_and_never_comes_back() {
 
 #[test]
 fn rows_that_are_tried_again_are_those_that_failed_and_change_nothing_that_was_done() {
-    let fated = (0..ROWS).filter(|row| Fate::of(NUMBER, *row).class().is_some()).count() as i64;
+    let failing_rows =
+        (0..ROWS).filter(|row| ExpectedOutcome::of(NUMBER, *row).class().is_some()).count() as i64;
     let retried = |again, part: &str| {
         vec![
             answered_op("submit", Value::Nil, 10),
@@ -102,11 +103,14 @@ fn rows_that_are_tried_again_are_those_that_failed_and_change_nothing_that_was_d
             answered_op("export", lines(0..30, part), 50),
         ]
     };
-    assert_eq!(alarms(&retried(fated, "p")), Vec::<String>::new());
-    wrong(&retried(fated + 1, "p"), "rows are tried again");
+    assert_eq!(alarms(&retried(failing_rows, "p")), Vec::<String>::new());
+    wrong(&retried(failing_rows + 1, "p"), "rows are tried again");
     wrong(&retried(-1, "p"), "rows are tried again");
-    wrong(&retried(fated, "q"), "row 0 was (\"done\", \"p\"), and is Some((\"done\", \"q\"))");
-    let mut lost = retried(fated, "p");
+    wrong(
+        &retried(failing_rows, "q"),
+        "row 0 was (\"done\", \"p\"), and is Some((\"done\", \"q\"))",
+    );
+    let mut lost = retried(failing_rows, "p");
     lost[3] = answered_op("export", lines(1..30, "p"), 50);
     wrong(&lost, "row 0 was (\"done\", \"p\"), and is None");
 }

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* several batches may use one name, one after another; their keys, numbers, prompts and specs differ.
 
-use crate::expected_outcome::Fate;
+use crate::expected_outcome::ExpectedOutcome;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ pub(super) struct Batch {
     pub(super) key: String,
     /// Its run.
     pub(super) name: String,
-    /// Decides its rows' fates.
+    /// Decides the expected outcomes of its rows.
     pub(super) number: u64,
     pub(super) rows: u64,
     dir: PathBuf,
@@ -48,7 +48,7 @@ impl Batch {
         let Self { key, name, number, .. } = self;
         let mut text = String::new();
         for row in 0..self.rows {
-            let prompt = Fate::of(*number, row).prompt(*number, row);
+            let prompt = ExpectedOutcome::of(*number, row).prompt(*number, row);
             writeln!(text, r#"{{"id":"{name}-{row}","prompt":"{prompt}"}}"#)?;
         }
         let input = self.dir.join(format!("{key}.jsonl"));

@@ -11,9 +11,9 @@ use rand::Rng;
 use rollout_proto::v1;
 use serde_json::json;
 
-/// The fate of a row in an exchange.
+/// What an exchange reports of a row.
 #[derive(Clone, Copy)]
-enum Fate {
+enum Settlement {
     Complete,
     /// `true`: failed for good.
     Fail(bool),
@@ -36,14 +36,16 @@ impl Worker {
         let given_up = self.give_up(&mut exchange);
         let late = self.late_results();
         let held = std::mem::take(&mut self.held);
-        for (fate, lease) in self.fates(held, given_up, late) {
+        for (settlement, lease) in self.settlements(held, given_up, late) {
             let attempt = lease.attempt;
-            let (f, value) = match fate {
-                Fate::Complete => ("complete", json!([attempt, hex(&digest)[..16].to_owned()])),
-                Fate::Fail(last) => ("fail", json!([attempt, last])),
-                Fate::Nack => ("nack", json!([attempt])),
-                Fate::Yield => ("yield", json!([attempt])),
-                Fate::Keep => {
+            let (f, value) = match settlement {
+                Settlement::Complete => {
+                    ("complete", json!([attempt, hex(&digest)[..16].to_owned()]))
+                }
+                Settlement::Fail(last) => ("fail", json!([attempt, last])),
+                Settlement::Nack => ("nack", json!([attempt])),
+                Settlement::Yield => ("yield", json!([attempt])),
+                Settlement::Keep => {
                     self.held.push(lease);
                     continue;
                 }
@@ -95,14 +97,14 @@ impl Worker {
         late
     }
 
-    /// The fate of every row that it has or had.
-    fn fates(
+    /// What the next exchange reports of every row that it has or had.
+    fn settlements(
         &mut self,
         held: Vec<Lease>,
         given_up: Vec<Lease>,
         late: Vec<Lease>,
-    ) -> Vec<(Fate, Lease)> {
-        let mut fates = Vec::new();
+    ) -> Vec<(Settlement, Lease)> {
+        let mut settlements = Vec::new();
         // A row yielded in this exchange is late only in a later one.
         let now = |lease: &Lease| given_up.contains(lease);
         let (again, late): (Vec<_>, Vec<_>) = late.into_iter().partition(now);
@@ -110,28 +112,28 @@ impl Worker {
         for lease in held {
             let may_fail = self.shared.run(lease.run).is_none_or(|run| !run.duplicates);
             let chance = self.rng.random_range(0..100);
-            let fate = match self.shared.style {
-                _ if self.shared.dutiful() => Fate::Complete,
+            let settlement = match self.shared.style {
+                _ if self.shared.dutiful() => Settlement::Complete,
                 Style::Item => match chance {
-                    0..30 => Fate::Complete,
-                    30..34 => Fate::Fail(true),
-                    34..38 => Fate::Fail(false),
-                    38..80 => Fate::Nack,
-                    _ => Fate::Keep,
+                    0..30 => Settlement::Complete,
+                    30..34 => Settlement::Fail(true),
+                    34..38 => Settlement::Fail(false),
+                    38..80 => Settlement::Nack,
+                    _ => Settlement::Keep,
                 },
-                Style::Steal if !lease.started => Fate::Keep,
+                Style::Steal if !lease.started => Settlement::Keep,
                 Style::Steal => match chance {
-                    0..30 => Fate::Complete,
-                    30..33 if may_fail => Fate::Fail(false),
-                    33..38 => Fate::Nack,
-                    _ => Fate::Keep,
+                    0..30 => Settlement::Complete,
+                    30..33 if may_fail => Settlement::Fail(false),
+                    33..38 => Settlement::Nack,
+                    _ => Settlement::Keep,
                 },
             };
-            fates.push((fate, lease));
+            settlements.push((settlement, lease));
         }
-        fates.extend(late.into_iter().map(|lease| (Fate::Complete, lease)));
-        fates.extend(given_up.into_iter().map(|lease| (Fate::Yield, lease)));
-        fates
+        settlements.extend(late.into_iter().map(|lease| (Settlement::Complete, lease)));
+        settlements.extend(given_up.into_iter().map(|lease| (Settlement::Yield, lease)));
+        settlements
     }
 
     fn add(&self, to: &mut v1::Exchange, lease: &Lease, f: &str, last: bool, digest: &[u8; 32]) {
