@@ -137,12 +137,12 @@ fn now(leading: Option<&LeaderState>, ledger: &Ledger) -> LedgerMs {
 fn item_out(ledger: &Ledger, now: LedgerMs, no: RunNo, item: ItemView) -> v1::Item {
     let (namespace, folder) = ledger.run_folder(no).unwrap_or_default();
     let SegmentNo(segment) = item.segment;
-    let tries = item.trouble.history.iter();
+    let tries = item.failure_record.history.iter();
     let mut out = v1::Item {
         row: item.row,
         segment,
         trial_rows: item.trial.len(),
-        strikes: item.trouble.strikes.total(),
+        strikes: item.failure_record.strikes.total(),
         history: tries.map(|t| try_out(&namespace, &folder, t)).collect(),
         ..v1::Item::default()
     };
@@ -162,7 +162,7 @@ fn item_out(ledger: &Ledger, now: LedgerMs, no: RunNo, item: ItemView) -> v1::It
             let kind = convert::Kind::Part;
             out.part = Some(convert::blob_out(&namespace, &folder, kind, &part.blob));
             out.part_row = row;
-            if let Some(by) = item.trouble.done {
+            if let Some(by) = item.failure_record.done {
                 (out.worker, out.attempt, out.done_wall_ms) = (by.worker, by.attempt.0, by.wall_ms);
             }
             v1::ItemState::Done

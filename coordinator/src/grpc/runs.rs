@@ -7,7 +7,7 @@ use crate::grpc::session_holder::holder_of;
 use crate::leader::ledger_read::ReadLedger;
 use crate::observe::audit;
 use rollout_ledger::id::{RunNo, SegmentNo};
-use rollout_ledger::view::{RunState, RunView, Trouble};
+use rollout_ledger::view::{FailureRecord, RunState, RunView};
 use rollout_ledger::{Ledger, Op, OpKind, Reply, RunAction, op};
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::pin::Pin;
@@ -256,8 +256,8 @@ impl v1::runs_server::Runs for RunsService {
             l.run_view(no).map(|view| (view, l.blocked(no), l.failures(no, FAILURES_SHOWN)))
         });
         let (view, blocked, failures) = found.ok_or_else(|| unknown(no))?;
-        let failed = |(row, trouble): &(u64, Trouble)| {
-            convert::failed_row_out(&view.namespace, &view.folder, *row, trouble)
+        let failed = |(row, record): &(u64, FailureRecord)| {
+            convert::failed_row_out(&view.namespace, &view.folder, *row, record)
         };
         let store_url = match view.spec.store_url.as_str() {
             "" => self.0.probe.url().to_owned(),

@@ -7,7 +7,7 @@
 //! Absent: what only requests of clients and registrations have (`grpc::convert`).
 
 use rollout_ledger::id::{Attempt, RunNo};
-use rollout_ledger::view::{FailedTry, RunState, RunView, SegmentView, Trouble};
+use rollout_ledger::view::{FailedTry, FailureRecord, RunState, RunView, SegmentView};
 use rollout_ledger::{
     BlobRef, Evidence, FailureClass, GrantedRows, HeldRows, Rows, RunSpec, SegmentRef, WebhookState,
 };
@@ -184,16 +184,16 @@ pub(crate) fn failed_row_out(
     namespace: &str,
     folder: &str,
     row: u64,
-    trouble: &Trouble,
+    record: &FailureRecord,
 ) -> v1::FailedRow {
-    let last = trouble.history.last();
+    let last = record.history.last();
     let text = |f: fn(&FailedTry) -> &String| last.map(f).cloned().unwrap_or_default();
     v1::FailedRow {
         row,
         class: last.map_or("", |t| class_name(t.class)).into(),
         code: text(|t| &t.code),
         message: text(|t| &t.message),
-        attempts: trouble.history.len() as u32,
+        attempts: record.history.len() as u32,
         evidence: last.map(|t| evidence_out(namespace, folder, &t.evidence)),
     }
 }

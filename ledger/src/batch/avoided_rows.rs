@@ -1,12 +1,12 @@
 //! Returned rows that a slot should not get again while another one fits.
 //!
 //! *Invariant:* a returned row with an open incident is listed under the slot of that incident. The lists are derived
-//! from the returned rows and their troubles. The cost of a change depends on the rows that it touches, not on the
-//! number of listed slots; the cost of taking rows depends on the rows taken, not on the rows kept from the slot. A
-//! slot with listed rows first gets rows without an open incident, and then those of other slots, slot by slot.
-//! From cluster version 3 on, a slot does not get a row that its worker failed last while a ready slot of another
-//! worker fits the run. If no other worker fits, it does not get a row that it failed last itself while another slot
-//! of its worker fits. Both restrictions end with the incident's wait. Absent: the trials that a slot must not get
+//! from the returned rows and their failure records. The cost of a change depends on the rows that it touches, not on
+//! the number of listed slots; the cost of taking rows depends on the rows taken, not on the rows kept from the slot. A
+//! slot with listed rows first gets rows without an open incident, and then those of other slots, slot by slot. From
+//! cluster version 3 on, a slot does not get a row that its worker failed last while a ready slot of another worker
+//! fits the run. If no other worker fits, it does not get a row that it failed last itself while another slot of its
+//! worker fits. Both restrictions end with the incident's wait. Absent: the trials that a slot must not get
 //! (`incident.rs`).
 
 use crate::batch::incident::{Incident, NamedSlot};
@@ -157,15 +157,15 @@ impl Run {
 
     fn list_avoided(&mut self, rows: &Rows) {
         for &(start, len) in rows.ranges() {
-            for (row, trouble) in self.troubles.range(start..start + u64::from(len)) {
-                if let Some(incident) = trouble.open_incident() {
+            for (row, record) in self.failures.range(start..start + u64::from(len)) {
+                if let Some(incident) = record.open_incident() {
                     self.flight.avoided.list(*row, incident);
                 }
             }
         }
     }
 
-    /// Builds the lists from the returned rows and their troubles.
+    /// Builds the lists from the returned rows and their failure records.
     pub(crate) fn derive_avoided(&mut self) {
         self.flight.avoided = Avoided::default();
         let all = self.flight.returned.to_rows();
@@ -238,8 +238,8 @@ impl Ledger {
         let of_worker = KeptFrom::Worker(&worker.name);
         let mut failed = Vec::new();
         for &(start, len) in rows.ranges() {
-            for (row, trouble) in run.troubles.range(start..start + u64::from(len)) {
-                let incident = trouble.open_incident();
+            for (row, record) in run.failures.range(start..start + u64::from(len)) {
+                let incident = record.open_incident();
                 failed.extend(incident.filter(|i| of_worker.is_of(i)).map(|i| (*row, i)));
             }
         }
@@ -264,7 +264,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::failure_record::Trouble;
+    use crate::batch::failure_record::FailureRecord;
     use crate::batch::incident::EndKind;
     use crate::kernel::id::LedgerMs;
 
@@ -297,8 +297,8 @@ mod tests {
             let at = NamedSlot { worker, slot: SlotNo((row / 4 % 8) as u16) };
             let end = EndKind::RowFailed;
             let incident = Incident { end, at, until: Some(LedgerMs(1)), died_alone_at: None };
-            let trouble = Trouble { incident: Some(incident), ..Trouble::default() };
-            run.troubles.insert(row, trouble);
+            let record = FailureRecord { incident: Some(incident), ..FailureRecord::default() };
+            run.failures.insert(row, record);
         }
         run.bring_back(&Rows::range(0, rows as u32));
         let mut left = rows / 2;

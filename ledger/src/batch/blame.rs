@@ -36,7 +36,7 @@ impl Ledger {
     /// The conclusion from a death of a slot's engine with one row alone, in a trial or outside.
     pub(crate) fn conclude(&self, slot: SlotRef, (no, row): (RunNo, u64)) -> Conclusion {
         let run = self.runs.get(&no).filter(|_| self.asks_a_second_slot());
-        let incident = run.and_then(|run| run.troubles.get(&row)?.incident.as_ref());
+        let incident = run.and_then(|run| run.failures.get(&row)?.incident.as_ref());
         let died_here = |incident: &&Incident| {
             incident.died_alone_at.as_ref().is_some_and(|at| self.is_named(slot, at))
         };

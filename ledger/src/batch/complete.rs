@@ -134,7 +134,7 @@ impl Ledger {
         let slot = self.credited(slot, run, set.attempt);
         let in_trial = self.slot(slot).is_some_and(|s| s.trial == Some((no, set.attempt)));
         details.superseded.extend(self.supersede(ctx, no, set.attempt, &accepted));
-        self.settle_trouble_of(ctx, slot, (no, set.attempt), &accepted);
+        self.settle_failures_of(ctx, slot, (no, set.attempt), &accepted);
         self.release(no, set.attempt, &accepted);
         let mut position = PartPosition::new(&set.rows, first_part_row);
         self.runs.finish(no, &accepted, |row| position.of(row));
@@ -159,7 +159,7 @@ impl Ledger {
     }
 
     /// Records in each row's failure history which slot completed it. The history no longer affects the row.
-    fn settle_trouble_of(
+    fn settle_failures_of(
         &mut self,
         ctx: &Context,
         slot: SlotRef,
@@ -167,7 +167,7 @@ impl Ledger {
         rows: &Rows,
     ) {
         let worker = self.workers.get(&slot.session).map(|w| w.name.clone()).unwrap_or_default();
-        self.runs.settle_troubles(no, rows, &DoneTry { attempt, worker, wall_ms: ctx.wall_ms });
+        self.runs.settle_failures(no, rows, &DoneTry { attempt, worker, wall_ms: ctx.wall_ms });
     }
 }
 

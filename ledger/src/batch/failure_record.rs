@@ -1,7 +1,7 @@
 //! The history of a row that failed at least once, and what each class of failure means.
 //!
-//! *Invariant:* a row waits for its time, is pending, runs, or has failed for good; its trouble outlives all of
-//! these. The trouble of a done row is only history: it decides nothing, is kept for at most
+//! *Invariant:* a row waits for its time, is pending, runs, or has failed for good; its failure record outlives all of
+//! these. The failure record of a done row is only history: it decides nothing, is kept for at most
 //! [`limits::DONE_HISTORIES_MAX`] rows of a run, and goes with the run's rows. Each class has its own count, so that
 //! one kind of failure does not use up the retries of another. Worker crashes make a row a suspect and give no
 //! strike. A row that was only beside another one when an engine died has a history and no strike.
@@ -82,9 +82,9 @@ impl Strikes {
     }
 }
 
-/// A row in trouble.
+/// The failures of a row that failed at least once, and what follows from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
+pub struct FailureRecord {
     /// Its latest failures, oldest first, at most [`limits::HISTORY_MAX`].
     pub history: Vec<FailedTry>,
     /// Failures that count.
@@ -124,7 +124,7 @@ pub(crate) enum Verdict {
     Failed,
 }
 
-impl Trouble {
+impl FailureRecord {
     /// Adds a failure of this row and returns the verdict, on which the caller acts. A slot that may not decide gives a
     /// strike and no verdict.
     pub(crate) fn add(

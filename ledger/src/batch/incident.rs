@@ -16,7 +16,7 @@
 //! (`blame.rs`), and what counts against a slot (`slot_incidents.rs`).
 
 use crate::batch::bisection::TrialNo;
-use crate::batch::failure_record::Trouble;
+use crate::batch::failure_record::FailureRecord;
 use crate::batch::run::{InFlight, Run};
 use crate::kernel::id::{LedgerMs, RunNo, SlotNo, SlotRef};
 use crate::kernel::limits;
@@ -56,7 +56,7 @@ pub struct Incident {
     pub died_alone_at: Option<NamedSlot>,
 }
 
-impl Trouble {
+impl FailureRecord {
     /// The incident, while other slots come first.
     pub(crate) fn open_incident(&self) -> Option<&Incident> {
         self.incident.as_ref().filter(|incident| incident.until.is_some())
@@ -66,7 +66,7 @@ impl Trouble {
 impl Run {
     /// Ends a row's wait that is over at this time. Returns whether there was one.
     pub(super) fn end_incident(&mut self, row: u64, at: LedgerMs) -> bool {
-        let incident = self.troubles.get_mut(&row).and_then(|trouble| trouble.incident.as_mut());
+        let incident = self.failures.get_mut(&row).and_then(|record| record.incident.as_mut());
         let Some(incident) = incident.filter(|incident| incident.until == Some(at)) else {
             return false;
         };
@@ -78,7 +78,7 @@ impl Run {
     /// The open incident of the first row that a trial has, pending or waiting.
     pub(crate) fn incident_of_trial(&self, trial: TrialNo) -> Option<&Incident> {
         let &(row, _) = self.flight.trials.get(&trial)?.rows.ranges().first()?;
-        self.troubles.get(&row)?.open_incident()
+        self.failures.get(&row)?.open_incident()
     }
 }
 
@@ -89,7 +89,7 @@ impl Ledger {
         slot.slot == name.slot && worker().is_some_and(|worker| worker.name == name.worker)
     }
 
-    /// Records an incident for a row that has a trouble. `alone`: an engine died of this row and of no other.
+    /// Records an incident for a row that has a failure record. `alone`: an engine died of this row and of no other.
     pub(crate) fn record_incident(
         &mut self,
         slot: SlotRef,
@@ -97,11 +97,11 @@ impl Ledger {
         (end, alone): (EndKind, bool),
     ) {
         let worker = self.workers.get(&slot.session).filter(|_| self.asks_a_second_slot());
-        let trouble = self.runs.get(&no).and_then(|run| run.troubles.get(&row));
-        let (Some(worker), Some(trouble)) = (worker, trouble) else { return };
+        let record = self.runs.get(&no).and_then(|run| run.failures.get(&row));
+        let (Some(worker), Some(record)) = (worker, record) else { return };
         let at = NamedSlot { worker: worker.name.clone(), slot: slot.slot };
         let wait_ends = LedgerMs(self.meta.clock.0.saturating_add(limits::SECOND_SLOT_WAIT_MS));
-        let before = trouble.incident.as_ref();
+        let before = record.incident.as_ref();
         let goes_on = before.filter(|before| before.at == at).and_then(|b| b.until);
         let until = goes_on.unwrap_or(wait_ends);
         let died_alone_at = match alone {

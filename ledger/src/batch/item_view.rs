@@ -3,7 +3,7 @@
 //! *Invariant:* a row shows in exactly one state, the one by which the invariants of a run know it. A page costs in
 //! proportion to the rows that it returns, and to the segments that it skips.
 
-use crate::batch::failure_record::Trouble;
+use crate::batch::failure_record::FailureRecord;
 use crate::batch::run::Run;
 use crate::batch::segment::Outcome;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
@@ -55,7 +55,7 @@ pub struct ItemView {
     /// The rows of its trial, itself included; empty if it is no suspect.
     pub trial: Rows,
     /// Its history.
-    pub trouble: Trouble,
+    pub failure_record: FailureRecord,
 }
 
 impl Ledger {
@@ -70,9 +70,10 @@ impl Ledger {
         let rows: Vec<u64> = match state {
             ItemState::Failed | ItemState::Waiting => {
                 let waits = state == ItemState::Waiting;
-                let wanted = |t: &Trouble| if waits { t.not_before.is_some() } else { t.failed };
-                let troubles = run.troubles.range(from..).filter(|t| wanted(t.1));
-                troubles.map(|t| *t.0).take(max).collect()
+                let wanted =
+                    |t: &FailureRecord| if waits { t.not_before.is_some() } else { t.failed };
+                let failures = run.failures.range(from..).filter(|t| wanted(t.1));
+                failures.map(|t| *t.0).take(max).collect()
             }
             ItemState::Running => {
                 let grants = run.flight.grants.values();
@@ -118,7 +119,7 @@ fn done_rows(run: &Run, from: u64, max: usize) -> Vec<u64> {
 }
 
 fn item_of(run: &Run, row: u64) -> ItemView {
-    let trouble = run.troubles.get(&row).cloned().unwrap_or_default();
+    let failure_record = run.failures.get(&row).cloned().unwrap_or_default();
     let outcome = run.outcome(row);
     let grant = run.flight.grants.iter().find(|g| g.1.rows.contains(row));
     let place = match (outcome.part(), grant) {
@@ -128,7 +129,7 @@ fn item_of(run: &Run, row: u64) -> ItemView {
         },
         (None, _) if outcome == Outcome::FAILED => ItemPlace::Failed,
         (None, Some((attempt, grant))) => ItemPlace::Running(grant.slot, *attempt),
-        (None, None) => trouble.not_before.map_or(ItemPlace::Pending, ItemPlace::Waiting),
+        (None, None) => failure_record.not_before.map_or(ItemPlace::Pending, ItemPlace::Waiting),
     };
     let speculative =
         run.flight.speculative.iter().find(|speculative| speculative.1.rows.contains(row));
@@ -140,6 +141,6 @@ fn item_of(run: &Run, row: u64) -> ItemView {
         place,
         speculative: speculative.map(|(attempt, speculative)| (speculative.slot, *attempt)),
         trial: held.or_else(own).cloned().unwrap_or_default(),
-        trouble,
+        failure_record,
     }
 }

@@ -71,7 +71,7 @@ impl Ledger {
     /// The failed rows that a retry of these makes pending.
     fn retryable(&self, no: RunNo, rows: Option<&Rows>) -> Result<Rows, Rejection> {
         let run = self.run_to_retry(no)?;
-        let failed = run.troubles.iter().filter(|t| t.1.failed).map(|t| (*t.0, 1));
+        let failed = run.failures.iter().filter(|t| t.1.failed).map(|t| (*t.0, 1));
         let failed = Rows::from_ranges(failed).unwrap_or_default();
         let again = match rows {
             Some(rows) => failed.partition(rows).0,
@@ -121,8 +121,8 @@ impl Ledger {
         let run = self.run_mut(no)?;
         let finished = run.head.state == RunState::Finished;
         for row in again.iter() {
-            if let Some(trouble) = run.troubles.get_mut(&row) {
-                trouble.pardon();
+            if let Some(record) = run.failures.get_mut(&row) {
+                record.pardon();
             }
         }
         let touched = run.reopen(&again);
@@ -133,7 +133,7 @@ impl Ledger {
             run.head.webhook = WebhookState::None;
             run.head.finished_wall_ms = 0;
         }
-        self.runs.mark_troubles(no, again.iter());
+        self.runs.mark_failures(no, again.iter());
         self.runs.mark_segments(no, touched);
         self.runs.mark(no);
         self.refresh_active(no);
@@ -149,8 +149,8 @@ impl Run {
     /// How many of these rows have failed for good. Reads the histories of these rows only.
     fn failed_among(&self, rows: &Rows) -> u64 {
         let ranges = rows.ranges().iter().map(|&(start, len)| start..start + u64::from(len));
-        let histories = ranges.flat_map(|range| self.troubles.range(range));
-        let failed = histories.inspect(|_| count_visit()).filter(|(_, trouble)| trouble.failed);
+        let histories = ranges.flat_map(|range| self.failures.range(range));
+        let failed = histories.inspect(|_| count_visit()).filter(|(_, record)| record.failed);
         // The rest of the run's histories are of rows that have not failed.
         let all = usize::try_from(self.head.counts.failed).unwrap_or(usize::MAX);
         failed.take(all).count() as u64

@@ -1,15 +1,15 @@
 //! A run: its input, its pending rows, the holders of rows, and the outcome of each row.
 //!
 //! *Invariant:* every row is in exactly one of these: fresh (`next_fresh ..`, except for rows that were carried over,
-//! which are decided), returned, in a trial that is ready, in a live grant, waiting (its trouble says until when), or
-//! decided in its segment. The first three are the pending ones; trials go first, then returned rows.
+//! which are decided), returned, in a trial that is ready, in a live grant, waiting (its failure record says until
+//! when), or decided in its segment. The first three are the pending ones; trials go first, then returned rows.
 
 use crate::batch::attempts::Attempts;
 use crate::batch::avoided_rows::{Avoided, KeptFrom};
 use crate::batch::bisection::{Trial, TrialNo};
 use crate::batch::completion_webhook::WebhookState;
 use crate::batch::disjoint_attempts::DisjointAttempts;
-use crate::batch::failure_record::Trouble;
+use crate::batch::failure_record::FailureRecord;
 use crate::batch::returned_rows::Returned;
 use crate::batch::run_gc::Sealed;
 use crate::batch::segment::{Outcome, Segment};
@@ -136,8 +136,9 @@ pub(crate) struct InFlight {
     /// Second attempts of rows that are in `grants` too.
     pub(crate) speculative: DisjointAttempts,
     pub(crate) trials: BTreeMap<TrialNo, Trial>,
-    /// Below cluster version 3, for each trial of one row whose engine died: the slot of that engine, and until when other
-    /// slots come first, also while another slot holds the trial. From version 3 on, the rows' incidents record it.
+    /// Below cluster version 3, for each trial of one row whose engine died: the slot of that engine, and until when
+    /// other slots come first, also while another slot holds the trial. From version 3 on, the rows' incidents record
+    /// it.
     pub(crate) excluded: BTreeMap<TrialNo, (SlotRef, LedgerMs)>,
     /// Trials made so far.
     pub(crate) trials_made: TrialNo,
@@ -151,7 +152,7 @@ pub(crate) struct Run {
     pub(crate) flight: InFlight,
     pub(crate) segments: Vec<Segment>,
     pub(crate) parts: Vec<PartDecl>,
-    pub(crate) troubles: BTreeMap<u64, Trouble>,
+    pub(crate) failures: BTreeMap<u64, FailureRecord>,
 }
 
 impl Run {

@@ -80,7 +80,7 @@ impl Run {
     pub(super) fn drop_rows(&mut self) {
         self.segments = Vec::new();
         self.parts = Vec::new();
-        self.troubles.clear();
+        self.failures.clear();
         self.head.done_histories = 0;
         self.head.pause = PauseState::default();
         self.flight = InFlight::default();

@@ -119,9 +119,9 @@ impl Runs {
         self.dirty.segments.extend(segments.into_iter().map(|segment| (no, segment)));
     }
 
-    /// Troubles of a run's rows have changed.
-    pub(super) fn mark_troubles(&mut self, no: RunNo, rows: impl Iterator<Item = u64>) {
-        self.dirty.troubles.extend(rows.map(|row| (no, row)));
+    /// Failure records of a run's rows have changed.
+    pub(super) fn mark_failures(&mut self, no: RunNo, rows: impl Iterator<Item = u64>) {
+        self.dirty.failures.extend(rows.map(|row| (no, row)));
     }
 
     /// Takes the runs whose index entries are stale. Return the list with [`Runs::reuse`].
@@ -189,7 +189,7 @@ impl Runs {
             .collect::<BTreeSet<_>>()
             .eq(&self.waiting)
         {
-            return Err("the index of waiting rows differs from the troubles".into());
+            return Err("the index of waiting rows differs from the failure records".into());
         }
         let mut ends = self.values().flat_map(failure_records::incident_ends_of);
         match ends.find(|end| !self.incident_ends.contains(end)) {

@@ -4,7 +4,7 @@
 //! outcomes that are set.
 //!
 //! This is the dense part of the state: one word per row, allocated when the first row of the segment is decided. All
-//! other per-row state is for rows in flight or in trouble.
+//! other per-row state is for rows in flight or with a failure record.
 
 use crate::batch::outcome_image::ROWS_PER_RECORD;
 use crate::kernel::id::PartNo;
@@ -20,7 +20,7 @@ pub(crate) struct Outcome(u64);
 impl Outcome {
     /// No outcome yet.
     pub(crate) const NONE: Self = Self(0);
-    /// Failed for good; the row's trouble says why.
+    /// Failed for good; the row's failure record says why.
     pub(crate) const FAILED: Self = Self(u64::MAX);
 
     /// Its result is row `row` of `part`.

@@ -103,7 +103,7 @@ impl Run {
         let mut left = want;
         for grant in self.flight.grants.values().filter(old) {
             let mut alone = self.flight.speculative.without(&grant.rows);
-            let failed = alone.iter().filter(|row| self.troubles.contains_key(row));
+            let failed = alone.iter().filter(|row| self.failures.contains_key(row));
             let failed = Rows::from_ranges(failed.map(|row| (row, 1))).unwrap_or_default();
             alone.subtract(&failed);
             let rows = alone.take_first(left);
@@ -302,8 +302,8 @@ impl Ledger {
     pub(crate) fn excuse(&mut self, no: RunNo, rows: &Rows, failed: &FailedTry) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         for row in rows.iter() {
-            run.troubles.entry(row).or_default().excuse(failed.clone());
+            run.failures.entry(row).or_default().excuse(failed.clone());
         }
-        self.runs.mark_troubles(no, rows.iter());
+        self.runs.mark_failures(no, rows.iter());
     }
 }

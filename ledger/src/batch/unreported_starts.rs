@@ -166,7 +166,7 @@ impl Ledger {
             let Some(slot) = run.flight.grants.get(&attempt).map(|grant| grant.slot) else {
                 continue;
             };
-            let ends = |row: &u64| run.troubles.get(row).map_or(0, |trouble| trouble.crashes);
+            let ends = |row: &u64| run.failures.get(row).map_or(0, |record| record.crashes);
             let often = rows.iter().filter(|row| ends(row) >= limits::WORKER_CRASHES_MAX);
             let rows = Rows::from_ranges(often.map(|row| (row, 1))).unwrap_or_default();
             let held = HeldRows { run: no, attempt, rows };
@@ -216,9 +216,9 @@ impl Ledger {
             let rows = Rows::from_ranges(open.map(|row| (row, 1))).unwrap_or_default();
             let mut often = Rows::default();
             for row in rows.iter() {
-                let trouble = run.troubles.entry(row).or_default();
-                trouble.crashes += 1;
-                if trouble.crashes >= limits::WORKER_CRASHES_MAX {
+                let record = run.failures.entry(row).or_default();
+                record.crashes += 1;
+                if record.crashes >= limits::WORKER_CRASHES_MAX {
                     often.push(row, 1);
                 }
             }

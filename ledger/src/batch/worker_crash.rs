@@ -142,12 +142,12 @@ impl Ledger {
                 continue;
             }
             let count = |row| {
-                let trouble = run.troubles.entry(row).or_default();
-                trouble.crashes += 1;
-                trouble.crashes
+                let record = run.failures.entry(row).or_default();
+                record.crashes += 1;
+                record.crashes
             };
             let ends = rows.iter().map(count).collect();
-            self.runs.mark_troubles(no, rows.iter());
+            self.runs.mark_failures(no, rows.iter());
             let held = HeldRows { run: no, attempt, rows };
             ran.push(Ran { slot, held, ends, alone: trial && whole == 1 });
         }

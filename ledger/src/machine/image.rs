@@ -104,7 +104,7 @@ impl Ledger {
         self.stores.each_queue(&mut each);
         self.runs.each_head(&mut each);
         self.each_segment(&mut each);
-        self.runs.each_trouble(&mut each);
+        self.runs.each_failure_record(&mut each);
         self.jobs.each_checkpoint(&mut each);
         self.each_returned(&mut each);
         self.workers.each_worker(self.meta.version, &mut each);

@@ -163,7 +163,7 @@ fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
     let mut running = 0;
     for (no, trial) in &flight.trials {
         ensure!(!trial.rows.is_empty(), "trial {no} is empty");
-        let wait = |row| run.troubles.get(&row).and_then(|t| t.not_before);
+        let wait = |row| run.failures.get(&row).and_then(|t| t.not_before);
         let same = trial.rows.iter().all(|row| wait(row) == trial.not_before);
         ensure!(same, "rows of trial {no} wait otherwise than it does");
         ensure!(*no <= flight.trials_made, "trial {no} was never made");
@@ -183,7 +183,7 @@ fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
     }
     check_speculative(run)?;
     let waiting: Vec<_> =
-        run.troubles.iter().filter(|t| t.1.not_before.is_some()).map(|t| (*t.0, 1)).collect();
+        run.failures.iter().filter(|t| t.1.not_before.is_some()).map(|t| (*t.0, 1)).collect();
     let waiting = Rows::from_ranges(waiting).unwrap_or_default();
     ensure!(claim(&waiting), "a waiting row is held or pending");
     let (done, failed, decided) = check_segments(run)?;
@@ -246,7 +246,7 @@ fn check_speculative(run: &Run) -> Result<(), String> {
             alone.is_empty(),
             "speculative attempt {attempt} has rows that no other attempt holds"
         );
-        let failed = speculative.rows.iter().find(|row| run.troubles.contains_key(row));
+        let failed = speculative.rows.iter().find(|row| run.failures.contains_key(row));
         ensure!(
             failed.is_none(),
             "speculative attempt {attempt} has row {failed:?}, which has failed"
@@ -284,7 +284,7 @@ fn check_segments(run: &Run) -> Result<(u64, u64, Rows), String> {
                 }
                 None => {
                     failed += 1;
-                    let has_history = run.troubles.get(&row).is_some_and(|t| t.failed);
+                    let has_history = run.failures.get(&row).is_some_and(|t| t.failed);
                     ensure!(has_history, "row {row} failed and has no history");
                 }
             }
@@ -292,7 +292,7 @@ fn check_segments(run: &Run) -> Result<(u64, u64, Rows), String> {
         ensure!(decided == segment.decided, "segment {number} counts {}", segment.decided);
     }
     ensure!(next == run.head.rows, "segments end at {next}, not {}", run.head.rows);
-    let histories = run.troubles.values().filter(|t| t.done.is_some()).count() as u64;
+    let histories = run.failures.values().filter(|t| t.done.is_some()).count() as u64;
     ensure!(histories == run.head.done_histories, "{histories} rows that are done have a history");
     Ok((done, failed, all))
 }

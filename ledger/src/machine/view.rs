@@ -4,7 +4,7 @@
 
 pub use crate::batch::blocked_runs::Blocked;
 use crate::batch::completion_webhook::WebhookState;
-pub use crate::batch::failure_record::{DoneTry, FailedTry, Ruling, Strikes, Trouble};
+pub use crate::batch::failure_record::{DoneTry, FailedTry, FailureRecord, Ruling, Strikes};
 use crate::batch::grant::Grant;
 pub use crate::batch::incident::{EndKind, Incident, NamedSlot};
 pub use crate::batch::item_view::{ItemPlace, ItemState, ItemView};
@@ -79,7 +79,7 @@ pub struct SegmentView {
     /// The parts that hold them.
     pub parts: Vec<PartDecl>,
     /// Rows that failed for good, by row number.
-    pub failures: Vec<(u64, Trouble)>,
+    pub failures: Vec<(u64, FailureRecord)>,
 }
 
 /// A slot at a glance.
@@ -171,7 +171,7 @@ impl Ledger {
             live: held(&run.flight.grants),
             speculative: held(&run.flight.speculative),
             lapsed: held(&run.flight.lapsed),
-            waiting: run.troubles.iter().filter_map(|(r, t)| Some((*r, t.not_before?))).collect(),
+            waiting: run.failures.iter().filter_map(|(r, t)| Some((*r, t.not_before?))).collect(),
             trials: self.trial_views(run),
         })
     }
@@ -232,9 +232,9 @@ impl Ledger {
     }
 
     /// The first rows that failed for good, at most `max`.
-    pub fn failures(&self, no: RunNo, max: usize) -> Vec<(u64, Trouble)> {
-        let troubles = self.runs.get(&no).into_iter().flat_map(|r| &r.troubles);
-        troubles.filter(|t| t.1.failed).take(max).map(|(row, t)| (*row, t.clone())).collect()
+    pub fn failures(&self, no: RunNo, max: usize) -> Vec<(u64, FailureRecord)> {
+        let failures = self.runs.get(&no).into_iter().flat_map(|r| &r.failures);
+        failures.filter(|t| t.1.failed).take(max).map(|(row, t)| (*row, t.clone())).collect()
     }
 
     /// One segment with the outcomes of its rows.
@@ -253,7 +253,7 @@ impl Ledger {
                 Some((at, part_row))
             })
             .collect();
-        let failures = run.troubles.range(segment.first_row..segment.end());
+        let failures = run.failures.range(segment.first_row..segment.end());
         Some(SegmentView {
             segment: SegmentRef {
                 number: SegmentNo(number),

@@ -93,7 +93,7 @@ fn play(
         match poison.contains(&row) {
             true => {
                 prop_assert_eq!(item.place, ItemPlace::Failed);
-                let total = item.trouble.strikes.total();
+                let total = item.failure_record.strikes.total();
                 // A slot that had it before may not decide where another one takes work again.
                 prop_assert!(
                     total == strikes || version >= 3 && total > strikes,
@@ -102,7 +102,7 @@ fn play(
             }
             false => {
                 prop_assert!(matches!(item.place, ItemPlace::Done(..)), "row {row}: {item:?}");
-                prop_assert_eq!(item.trouble.strikes.total(), 0);
+                prop_assert_eq!(item.failure_record.strikes.total(), 0);
             }
         }
     }

@@ -178,8 +178,8 @@ fn seen_in_ledger(ledger: &Ledger, no: RunNo) -> Vec<RowView> {
                 rows[row as usize] = RowView::Done(segment.parts[part as usize].blob.digest, at);
             }
         }
-        for (row, trouble) in &segment.failures {
-            rows[*row as usize] = RowView::Failed(trouble.strikes.total());
+        for (row, record) in &segment.failures {
+            rows[*row as usize] = RowView::Failed(record.strikes.total());
         }
     }
     rows

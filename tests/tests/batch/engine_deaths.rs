@@ -55,7 +55,7 @@ fn ends_with(
 }
 
 /// The rows that had a strike, which is an engine's death with one row alone. They come from events, because the
-/// ledger forgets the troubles of done rows.
+/// ledger forgets the failure records of done rows.
 fn had_a_strike(fleet: &Fleet) -> Result<BTreeSet<u64>> {
     let all = ["events", "-o", "jsonl", "--since", "0", "--from-oldest", "--kind", "failed"];
     let out = fleet.ctl(&all)?;

@@ -1,6 +1,7 @@
-//! Rows in trouble: their failures, their waits and their incidents, with the indexes by time and the marks.
+//! The failure records of rows: their failures, their waits and their incidents, with the indexes by time and the
+//! marks.
 //!
-//! *Invariant:* a row waits if and only if its trouble has a `not_before`; it is then in the index of waits and
+//! *Invariant:* a row waits if and only if its failure record has a `not_before`; it is then in the index of waits and
 //! counted as waiting. Each incident that is open is in the index of their ends.
 //! Absent: what a failure means for its row (`failure_record.rs`), and where a row last failed (`incident.rs`).
 
@@ -14,12 +15,12 @@ use crate::kernel::rows::Rows;
 
 /// The rows of a run that wait, as in the index.
 pub(super) fn waits_of(run: &Run) -> impl Iterator<Item = (LedgerMs, RunNo, u64)> {
-    run.troubles.iter().filter_map(move |(row, t)| Some((t.not_before?, run.no, *row)))
+    run.failures.iter().filter_map(move |(row, t)| Some((t.not_before?, run.no, *row)))
 }
 
 /// The ends of the open incidents of a run's rows, as in the index.
 pub(super) fn incident_ends_of(run: &Run) -> impl Iterator<Item = (LedgerMs, RunNo, u64)> {
-    run.troubles.iter().filter_map(move |(row, t)| Some((t.open_incident()?.until?, run.no, *row)))
+    run.failures.iter().filter_map(move |(row, t)| Some((t.open_incident()?.until?, run.no, *row)))
 }
 
 impl Runs {
@@ -34,8 +35,8 @@ impl Runs {
     ) -> Option<Verdict> {
         let run = self.by_no.get_mut(&no)?;
         let attempts_max = run.head.spec.attempts_max;
-        self.dirty.troubles.insert((no, row));
-        Some(run.troubles.entry(row).or_default().add(failed, (attempts_max, decides), now))
+        self.dirty.failures.insert((no, row));
+        Some(run.failures.entry(row).or_default().add(failed, (attempts_max, decides), now))
     }
 
     /// Rows that are in nothing else, or in one trial that waits as long, wait until then.
@@ -43,9 +44,9 @@ impl Runs {
         let Some(run) = self.by_no.get_mut(&no) else { return };
         for row in rows {
             run.head.counts.waiting += 1;
-            run.troubles.entry(row).or_default().not_before = Some(until);
+            run.failures.entry(row).or_default().not_before = Some(until);
             self.waiting.insert((until, no, row));
-            self.dirty.troubles.insert((no, row));
+            self.dirty.failures.insert((no, row));
         }
     }
 
@@ -59,9 +60,9 @@ impl Runs {
         let Some((_, no, row)) = self.waiting.pop_first() else { return };
         let Some(run) = self.by_no.get_mut(&no) else { return };
         run.head.counts.waiting -= 1;
-        if let Some(trouble) = run.troubles.get_mut(&row) {
-            trouble.not_before = None;
-            self.dirty.troubles.insert((no, row));
+        if let Some(record) = run.failures.get_mut(&row) {
+            record.not_before = None;
+            self.dirty.failures.insert((no, row));
         }
     }
 
@@ -70,22 +71,22 @@ impl Runs {
         self.waiting.retain(|wait| wait.1 != no);
         let Some(run) = self.by_no.get_mut(&no) else { return };
         let mut waited = Rows::default();
-        for (&row, trouble) in run.troubles.iter_mut().filter(|t| t.1.not_before.is_some()) {
-            trouble.not_before = None;
-            self.dirty.troubles.insert((no, row));
+        for (&row, record) in run.failures.iter_mut().filter(|t| t.1.not_before.is_some()) {
+            record.not_before = None;
+            self.dirty.failures.insert((no, row));
             waited.push(row, 1);
         }
         run.bring_back(&waited);
         run.head.counts.waiting = 0;
     }
 
-    /// Records an open incident of a row that has a trouble.
+    /// Records an open incident of a row that has a failure record.
     pub(crate) fn open_incident(&mut self, (no, row): (RunNo, u64), incident: Incident) {
-        let trouble = self.by_no.get_mut(&no).and_then(|run| run.troubles.get_mut(&row));
-        let Some(trouble) = trouble else { return };
+        let record = self.by_no.get_mut(&no).and_then(|run| run.failures.get_mut(&row));
+        let Some(record) = record else { return };
         self.incident_ends.extend(incident.until.map(|until| (until, no, row)));
-        trouble.incident = Some(incident);
-        self.dirty.troubles.insert((no, row));
+        record.incident = Some(incident);
+        self.dirty.failures.insert((no, row));
     }
 
     /// When the next incident ends, or would have ended.
@@ -99,28 +100,28 @@ impl Runs {
         let run = self.by_no.get_mut(&no);
         let was_open = run.is_some_and(|run| run.end_incident(row, at));
         if was_open {
-            self.dirty.troubles.insert((no, row));
+            self.dirty.failures.insert((no, row));
         }
         was_open
     }
 
     /// Records in the failure history of each row which attempt completed it. The history no longer affects the row.
-    pub(crate) fn settle_troubles(&mut self, no: RunNo, rows: &Rows, done: &DoneTry) {
-        let run = self.by_no.get_mut(&no).filter(|run| !run.troubles.is_empty());
+    pub(crate) fn settle_failures(&mut self, no: RunNo, rows: &Rows, done: &DoneTry) {
+        let run = self.by_no.get_mut(&no).filter(|run| !run.failures.is_empty());
         let Some(run) = run else { return };
         for &(start, len) in rows.ranges() {
             let range = start..start + u64::from(len);
-            let settled: Vec<u64> = run.troubles.range(range).map(|t| *t.0).collect();
+            let settled: Vec<u64> = run.failures.range(range).map(|t| *t.0).collect();
             for row in settled {
-                self.dirty.troubles.insert((no, row));
+                self.dirty.failures.insert((no, row));
                 if run.head.done_histories >= limits::DONE_HISTORIES_MAX {
-                    run.troubles.remove(&row);
+                    run.failures.remove(&row);
                     continue;
                 }
                 run.head.done_histories += 1;
-                if let Some(trouble) = run.troubles.get_mut(&row) {
-                    trouble.done = Some(done.clone());
-                    trouble.incident = None;
+                if let Some(record) = run.failures.get_mut(&row) {
+                    record.done = Some(done.clone());
+                    record.incident = None;
                 }
             }
         }

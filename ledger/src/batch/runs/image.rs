@@ -1,11 +1,11 @@
 //! Image records of runs.
 //!
 //! *Invariant:* as in [`crate::machine::image`]. Keys: `R` a run's head; `P` some of its parts, by run and chunk; `T`
-//! a row's trouble, by run and row.
+//! a row's failure record, by run and row.
 //! Absent: records of rows in flight (`flight_image.rs`), and of segments and outcomes (`outcome_image.rs`).
 
 use super::Runs;
-use crate::batch::failure_record::Trouble;
+use crate::batch::failure_record::FailureRecord;
 use crate::batch::flight_image::FLIGHT_TAGS;
 use crate::batch::incident::Incident;
 use crate::batch::run::{PauseState, Run, RunHead};
@@ -27,8 +27,8 @@ pub(super) struct DirtyRuns {
     pub(super) heads: Marks<RunNo>,
     pub(super) segments: BTreeSet<(RunNo, SegmentNo)>,
     pub(super) parts: BTreeSet<(RunNo, u32)>,
-    pub(super) troubles: BTreeSet<(RunNo, u64)>,
-    /// Runs whose segments, parts and troubles were all removed at once.
+    pub(super) failures: BTreeSet<(RunNo, u64)>,
+    /// Runs whose segments, parts and failure records were all removed at once.
     pub(super) emptied: BTreeSet<RunNo>,
 }
 
@@ -43,12 +43,12 @@ fn head_record(head: &RunHead) -> Vec<u8> {
     }
 }
 
-fn trouble_record(trouble: &Trouble) -> Vec<u8> {
+fn encode_failure_record(record: &FailureRecord) -> Vec<u8> {
     #[cfg(feature = "seeded-bugs")]
-    let trouble = &crate::machine::seeded::imaged_trouble(trouble);
-    match &trouble.incident {
-        None => codec::encode(trouble),
-        Some(incident) => codec::encode(&(trouble, incident)),
+    let record = &crate::machine::seeded::imaged_failure_record(record);
+    match &record.incident {
+        None => codec::encode(record),
+        Some(incident) => codec::encode(&(record, incident)),
     }
 }
 
@@ -65,13 +65,13 @@ fn load_head(key: &[u8], value: &[u8]) -> Result<RunHead, LoadError> {
     Ok(RunHead { pause, ..head })
 }
 
-/// Reads a row's trouble. From cluster version 3 on an incident may follow it.
-fn load_trouble(key: &[u8], value: &[u8]) -> Result<Trouble, LoadError> {
-    if let Some(trouble) = codec::decode(value) {
-        return Ok(trouble);
+/// Reads a row's failure record. From cluster version 3 on an incident may follow it.
+fn load_failure_record(key: &[u8], value: &[u8]) -> Result<FailureRecord, LoadError> {
+    if let Some(record) = codec::decode(value) {
+        return Ok(record);
     }
-    let (trouble, incident): (Trouble, Incident) = read(key, value)?;
-    Ok(Trouble { incident: Some(incident), ..trouble })
+    let (record, incident): (FailureRecord, Incident) = read(key, value)?;
+    Ok(FailureRecord { incident: Some(incident), ..record })
 }
 
 impl Runs {
@@ -96,9 +96,9 @@ impl Runs {
             let value = self.by_no.get(&no).and_then(|r| parts_record(r, chunk));
             delta.set(run_key(b'P', no, &chunk.to_be_bytes()), value);
         }
-        for (no, row) in std::mem::take(&mut self.dirty.troubles) {
-            let trouble = self.by_no.get(&no).and_then(|r| r.troubles.get(&row));
-            let value = trouble.map(trouble_record);
+        for (no, row) in std::mem::take(&mut self.dirty.failures) {
+            let record = self.by_no.get(&no).and_then(|r| r.failures.get(&row));
+            let value = record.map(encode_failure_record);
             delta.set(run_key(b'T', no, &row.to_be_bytes()), value);
         }
     }
@@ -124,10 +124,10 @@ impl Runs {
         }
     }
 
-    pub(crate) fn each_trouble(&self, each: &mut impl FnMut(&[u8], &[u8])) {
+    pub(crate) fn each_failure_record(&self, each: &mut impl FnMut(&[u8], &[u8])) {
         for (no, run) in &self.by_no {
-            for (row, trouble) in &run.troubles {
-                each(&run_key(b'T', *no, &row.to_be_bytes()), &trouble_record(trouble));
+            for (row, record) in &run.failures {
+                each(&run_key(b'T', *no, &row.to_be_bytes()), &encode_failure_record(record));
             }
         }
     }
@@ -155,8 +155,8 @@ impl Runs {
             }
             Some(b'T') => {
                 let row = u64::from_be_bytes(number(key, 5)?);
-                let trouble = load_trouble(key, value)?;
-                run.troubles.insert(row, trouble);
+                let record = load_failure_record(key, value)?;
+                run.failures.insert(row, record);
             }
             _ => return Err(bad(key)),
         }

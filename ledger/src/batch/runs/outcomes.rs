@@ -39,7 +39,7 @@ impl Runs {
         self.dirty.heads.insert(no);
     }
 
-    /// A row that is in nothing else has failed for good; its trouble says why.
+    /// A row that is in nothing else has failed for good; its failure record says why.
     pub(crate) fn fail_for_good(&mut self, no: RunNo, row: u64) {
         let Some(run) = self.by_no.get_mut(&no) else { return };
         run.head.counts.failed += 1;
@@ -59,7 +59,7 @@ impl Runs {
         run.drop_rows();
         self.dirty.segments.retain(|d| d.0 != no);
         self.dirty.parts.retain(|d| d.0 != no);
-        self.dirty.troubles.retain(|d| d.0 != no);
+        self.dirty.failures.retain(|d| d.0 != no);
         self.dirty.emptied.insert(no);
         self.dirty.heads.insert(no);
     }

@@ -7,7 +7,7 @@
 // Some of these use types and methods that the ledger must not use.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use crate::batch::failure_record::{Strikes, Trouble};
+use crate::batch::failure_record::{FailureRecord, Strikes};
 use crate::batch::run::Run;
 use crate::batch::segment::Outcome;
 use crate::identity::client::Client;
@@ -33,13 +33,13 @@ pub(crate) fn imaged_client(client: &Client) -> Client {
     client
 }
 
-/// A row's trouble as in an image.
-pub(crate) fn imaged_trouble(trouble: &Trouble) -> Trouble {
-    let mut trouble = trouble.clone();
+/// A row's failure record as in an image.
+pub(crate) fn imaged_failure_record(record: &FailureRecord) -> FailureRecord {
+    let mut record = record.clone();
     if seeded(Bug::StrikesNotInSnapshot) {
-        trouble.strikes = Strikes::default();
+        record.strikes = Strikes::default();
     }
-    trouble
+    record
 }
 
 impl Run {
@@ -124,7 +124,7 @@ impl Ledger {
             return taken;
         };
         for row in rows.iter().filter(|row| *row < run.head.next_fresh) {
-            let waits = run.troubles.get(&row).is_some_and(|t| t.not_before.is_some());
+            let waits = run.failures.get(&row).is_some_and(|t| t.not_before.is_some());
             if run.outcome(row) == Outcome::NONE && !waits {
                 taken.push(row, 1);
             }

@@ -340,9 +340,9 @@ pub(crate) fn history() {
         bench::fail(&mut bench, slot, held, FailureClass::Transient);
         let item = bench.ledger.item(run, 0).expect("a row");
         let remembered = time.min(limits::HISTORY_MAX as u64);
-        assert_eq!(item.trouble.history.len() as u64, remembered, "after {time}");
-        assert_eq!(item.trouble.failed, time == limits::HISTORY_MAX as u64, "after {time}");
-        if item.trouble.failed {
+        assert_eq!(item.failure_record.history.len() as u64, remembered, "after {time}");
+        assert_eq!(item.failure_record.failed, time == limits::HISTORY_MAX as u64, "after {time}");
+        if item.failure_record.failed {
             bench.granted(OpKind::RetryRows(op::RetryRows { run, rows: None }));
         }
         let wait = bench.now() + 60_000;
@@ -372,7 +372,7 @@ fn a_refusal_of_the_store_outlives_the_history_of_its_row() {
         bench.tick_to(wait);
     }
     let item = bench.ledger.item(run, 0).expect("a row");
-    assert!(item.trouble.history.iter().all(|t| t.class != FailureClass::StoreRefused));
+    assert!(item.failure_record.history.iter().all(|t| t.class != FailureClass::StoreRefused));
     let held = bench.pull(second, 100, 1).remove(0);
     bench::fail(&mut bench, second, held, FailureClass::StoreRefused);
     let view = bench.ledger.run_view(run).expect("a run");
@@ -432,7 +432,8 @@ pub(crate) fn done_histories() {
         assert!(!held.is_empty(), "rows are left");
         bench.granted(complete(slot, run, held));
     }
-    let told = |row: u64| !bench.ledger.item(run, row).expect("a row").trouble.history.is_empty();
+    let told =
+        |row: u64| !bench.ledger.item(run, row).expect("a row").failure_record.history.is_empty();
     let kept = (0..u64::from(all)).filter(|row| told(*row)).count() as u64;
     assert_eq!(kept, limits::DONE_HISTORIES_MAX);
 }

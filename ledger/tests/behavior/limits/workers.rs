@@ -186,7 +186,7 @@ fn strikes(class: FailureClass) -> u32 {
     for time in 1.. {
         let held = bench.pull(slot, time, 1).remove(0);
         bench::fail(&mut bench, slot, held, class);
-        if bench.ledger.item(run, 0).expect("a row").trouble.failed {
+        if bench.ledger.item(run, 0).expect("a row").failure_record.failed {
             return time as u32;
         }
         let wait = bench.now() + 60_000;

@@ -2,7 +2,8 @@
 
 use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotRef};
 use rollout_ledger::view::{
-    FlightView, ItemPlace, ItemState, ItemView, Ruling, RunState, SlotView, Trouble, WorkerState,
+    FailureRecord, FlightView, ItemPlace, ItemState, ItemView, Ruling, RunState, SlotView,
+    WorkerState,
 };
 use rollout_ledger::{
     BarrierEnd, BarrierFailure, Event, EventKind, Generation, GrantedRows, HeldRows, JobView,
@@ -416,13 +417,13 @@ pub(crate) fn failures(ledger: &Ledger, no: RunNo) -> String {
     let mut out = String::new();
     for (row, t) in ledger.failures(no, 100) {
         let _ = writeln!(out, "row {row}: {} strikes", t.strikes.total());
-        trouble(&mut out, &t);
+        failure_record(&mut out, &t);
     }
     if out.is_empty() { "none".into() } else { out }
 }
 
-fn trouble(out: &mut String, trouble: &Trouble) {
-    for t in &trouble.history {
+fn failure_record(out: &mut String, failure_record: &FailureRecord) {
+    for t in &failure_record.history {
         let text = if t.message.is_empty() { "" } else { " " };
         let (class, message) = (t.class, &t.message);
         let ruling = match t.ruling {
@@ -466,7 +467,7 @@ pub(crate) fn items(ledger: &Ledger, items: &[ItemView]) -> String {
             ItemPlace::Running(slot, attempt) => {
                 format!("running at {} as {attempt}", place_of(ledger, *slot))
             }
-            ItemPlace::Done(_, row) => match &item.trouble.done {
+            ItemPlace::Done(_, row) => match &item.failure_record.done {
                 None => format!("done, row {row} of its part"),
                 Some(by) => {
                     format!("done by {} as {}, row {row} of its part", by.worker, by.attempt)
@@ -481,11 +482,11 @@ pub(crate) fn items(ledger: &Ledger, items: &[ItemView]) -> String {
         if !item.trial.is_empty() {
             let _ = write!(out, ", on trial with {}", item.trial);
         }
-        match item.trouble.strikes.total() {
+        match item.failure_record.strikes.total() {
             0 => out.push('\n'),
             strikes => drop(writeln!(out, ", {strikes} strikes")),
         }
-        trouble(&mut out, &item.trouble);
+        failure_record(&mut out, &item.failure_record);
     }
     if out.is_empty() { "none".into() } else { out }
 }
