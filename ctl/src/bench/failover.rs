@@ -181,7 +181,7 @@ pub(super) async fn come_back(
             }
             let survey = status::survey(target.admin()).await;
             let status = survey.members.iter().find(|member| member.name == name);
-            let Some(status) = status.and_then(|member| member.says.as_ref()) else {
+            let Some(status) = status.and_then(|member| member.report.as_ref()) else {
                 return Ok(false);
             };
             let goal = *goal.get_or_insert(status.applied_index + status.behind);

@@ -228,8 +228,9 @@ async fn until(
 
 /// The next leader, in turns.
 fn follower(members: &[MemberLine], number: u32) -> Option<String> {
-    let follows =
-        |member: &&MemberLine| member.says.as_ref().is_some_and(|says| says.role == "follower");
+    let follows = |member: &&MemberLine| {
+        member.report.as_ref().is_some_and(|report| report.role == "follower")
+    };
     let followers: Vec<&MemberLine> = members.iter().filter(follows).collect();
     let at = (number as usize).checked_rem(followers.len())?;
     Some(followers[at].name.clone())
@@ -256,11 +257,11 @@ async fn transfer(target: &Target, driver: &mut Driver, to: &str) -> anyhow::Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rolloutctl::status::MemberSays;
+    use crate::rolloutctl::status::MemberReport;
 
     fn member(name: &str, role: &str) -> MemberLine {
-        let says = MemberSays { role: role.into(), ..MemberSays::default() };
-        MemberLine { name: name.into(), says: Some(says), ..MemberLine::default() }
+        let report = MemberReport { role: role.into(), ..MemberReport::default() };
+        MemberLine { name: name.into(), report: Some(report), ..MemberLine::default() }
     }
 
     #[test]

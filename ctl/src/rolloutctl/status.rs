@@ -141,22 +141,23 @@ pub struct MemberLine {
     #[serde(skip)]
     pub wants_tls: bool,
     /// Its report.
-    pub says: Option<MemberSays>,
+    #[serde(rename = "says")]
+    pub report: Option<MemberReport>,
     /// Whether another member of that name is the voter, which does not answer and which this one replaces.
     #[serde(skip)]
-    pub stands_in: bool,
+    pub is_replacement: bool,
     /// The cluster's record of it; `None` if no member that answered lists it.
     #[serde(skip)]
-    pub known: Option<v1::MemberInfo>,
+    pub info: Option<v1::MemberInfo>,
     /// Whether it answers neither here nor any other member, which is known for about the last minute.
     #[serde(skip)]
     pub silent_to_all: bool,
 }
 
-/// A member's answer.
+/// A member's report of itself.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MemberSays {
+pub struct MemberReport {
     /// Its ID; 0 for one that belongs to no cluster.
     #[serde(skip)]
     pub id: u64,
@@ -226,7 +227,7 @@ impl MemberLine {
     }
 }
 
-impl MemberSays {
+impl MemberReport {
     /// The remaining validity of its own certificate; none without TLS.
     pub(in crate::rolloutctl) fn cert(&self) -> Option<RemainingValidity> {
         let renewal_seconds = self.cert_renewal_seconds?;
@@ -248,8 +249,11 @@ impl MemberSays {
 impl Survey {
     /// Whether the member of that name answers and takes part; if the name is a voter's, that voter itself.
     pub(in crate::rolloutctl) fn takes_part(&self, name: &str) -> bool {
-        let says = |member: &MemberLine| member.says.as_ref().is_some_and(MemberSays::takes_part);
-        self.members.iter().any(|member| member.name == name && says(member) && !member.stands_in)
+        let takes_part =
+            |member: &MemberLine| member.report.as_ref().is_some_and(MemberReport::takes_part);
+        self.members
+            .iter()
+            .any(|member| member.name == name && takes_part(member) && !member.is_replacement)
     }
 
     /// The failure of a command that needs a leader; `None` if there is one and the caller's certificate is not
@@ -272,12 +276,12 @@ impl Survey {
         let mut lines: Vec<String> = self
             .members
             .iter()
-            .map(|member| match (&member.problem, &member.says) {
+            .map(|member| match (&member.problem, &member.report) {
                 (Some(problem), _) if member.distrusted => {
                     format!("{} is distrusted: {problem}", member.name)
                 }
                 (Some(problem), _) => format!("{} is unreachable: {problem}", member.name),
-                (None, Some(says)) => format!("{} says {}", member.name, says.role),
+                (None, Some(report)) => format!("{} says {}", member.name, report.role),
                 (None, None) => format!("{} says nothing", member.name),
             })
             .collect();

@@ -7,7 +7,7 @@ use rollout_proto::pki::RENEWAL_WITHIN_S;
 
 use crate::output::duration;
 use crate::rolloutctl::cert::remaining_validity::{RemainingValidity, Stage};
-use crate::rolloutctl::status::{MemberLine, MemberSays, fix};
+use crate::rolloutctl::status::{MemberLine, MemberReport, fix};
 
 /// How to replace an intermediate CA: members read it when they start.
 pub(in crate::rolloutctl) const ANOTHER_ISSUER: &str = "rolloutctl cert init-issuer --ca-dir DIR, by the authority in DIR; copy its two files to every member, and restart them \
@@ -16,12 +16,12 @@ pub(in crate::rolloutctl) const ANOTHER_ISSUER: &str = "rolloutctl cert init-iss
 /// Those of one member.
 pub(super) fn of(
     member: &MemberLine,
-    says: &MemberSays,
+    report: &MemberReport,
     alarm: &mut impl FnMut(&'static str, String, String),
 ) {
     let ends = |left: RemainingValidity| duration(left.seconds as f64);
     let another = || fix::certificate(member);
-    if let Some(left) = says.cert() {
+    if let Some(left) = report.cert() {
         match left.stage(RENEWAL_WITHIN_S) {
             Stage::Good => {}
             Stage::Due => {
@@ -31,7 +31,7 @@ pub(super) fn of(
             Stage::Ended => alarm("CERT_EXPIRED", "its certificate has ended".into(), another()),
         }
     }
-    if let Some(left) = says.issuer() {
+    if let Some(left) = report.issuer() {
         match left.stage(RENEWAL_WITHIN_S) {
             Stage::Good => {}
             Stage::Due => {
@@ -44,7 +44,7 @@ pub(super) fn of(
             }
         }
     }
-    if let Some(why) = &says.cert_refused {
+    if let Some(why) = &report.cert_refused {
         let what = format!("it uses an old certificate, its changed files are refused: {why}");
         let fix = format!("fix them: {}, into the same files", another());
         alarm("CERT_RELOAD_FAILED", what, fix);
@@ -57,26 +57,26 @@ mod tests {
 
     const DAY: i64 = 86_400;
 
-    fn raised(says: &MemberSays) -> Vec<(&'static str, String, String)> {
+    fn raised(report: &MemberReport) -> Vec<(&'static str, String, String)> {
         let mut all = Vec::new();
         let address = "c1.example:7420".into();
         let member = MemberLine { name: "c1".into(), address, ..MemberLine::default() };
-        of(&member, says, &mut |kind, what, fix| all.push((kind, what, fix)));
+        of(&member, report, &mut |kind, what, fix| all.push((kind, what, fix)));
         all
     }
 
-    fn with(cert: [i64; 2], issuer: [i64; 2]) -> MemberSays {
-        MemberSays {
+    fn with(cert: [i64; 2], issuer: [i64; 2]) -> MemberReport {
+        MemberReport {
             cert_seconds: Some(cert[0]),
             cert_renewal_seconds: Some(cert[1]),
             issuer_seconds: Some(issuer[0]),
             issuer_renewal_seconds: Some(issuer[1]),
-            ..MemberSays::default()
+            ..MemberReport::default()
         }
     }
 
-    fn kinds(says: &MemberSays) -> Vec<&'static str> {
-        raised(says).into_iter().map(|alarm| alarm.0).collect()
+    fn kinds(report: &MemberReport) -> Vec<&'static str> {
+        raised(report).into_iter().map(|alarm| alarm.0).collect()
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
         let ended = [0, -DAY];
         assert_eq!(kinds(&with(ended, good)), ["CERT_EXPIRED"]);
         assert_eq!(kinds(&with(good, ended)), ["ISSUER_EXPIRED"]);
-        assert_eq!(kinds(&MemberSays::default()), [""; 0], "plaintext has none");
+        assert_eq!(kinds(&MemberReport::default()), [""; 0], "plaintext has none");
         let both = raised(&with(day(2), ended));
         assert_eq!(both[0].1, "its certificate ends in 7h 59m");
         let another = "rolloutctl cert issue member c1 --ca-dir DIR --dns c1.example, by the authority in DIR";
@@ -103,8 +103,9 @@ mod tests {
     #[test]
     fn refused_certificate_files_are_reported_beside_the_one_in_use() {
         let refused = Some("member-c1.pem: no certificate".to_owned());
-        let says = MemberSays { cert_refused: refused, ..with([100, -100], [100 * DAY, 86 * DAY]) };
-        assert_eq!(kinds(&says), ["CERT_EXPIRING", "CERT_RELOAD_FAILED"]);
-        assert!(raised(&says)[1].1.contains("member-c1.pem"));
+        let report =
+            MemberReport { cert_refused: refused, ..with([100, -100], [100 * DAY, 86 * DAY]) };
+        assert_eq!(kinds(&report), ["CERT_EXPIRING", "CERT_RELOAD_FAILED"]);
+        assert!(raised(&report)[1].1.contains("member-c1.pem"));
     }
 }

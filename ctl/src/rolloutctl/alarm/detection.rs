@@ -36,35 +36,35 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
     let versions: Vec<&str> = survey
         .members
         .iter()
-        .filter_map(|member| member.says.as_ref())
-        .map(|says| says.version.as_str())
+        .filter_map(|member| member.report.as_ref())
+        .map(|report| report.version.as_str())
         .collect();
     for member in &survey.members {
         let name = member.name.clone();
         let mut alarm = |kind, what: String, fix: String| {
             all.push(Alarm { kind, member: Some(name.clone()), what, fix });
         };
-        let Some(says) = &member.says else {
+        let Some(report) = &member.report else {
             match member.distrusted {
                 true => alarm("MEMBER_DISTRUSTED", member.silence(), distrust::fix(member).into()),
                 false => alarm("MEMBER_UNREACHABLE", member.silence(), fix::silent(member)),
             }
             continue;
         };
-        certificates::of(member, says, &mut alarm);
-        if says.role == AWAITING_REPLACE {
+        certificates::of(member, report, &mut alarm);
+        if report.role == AWAITING_REPLACE {
             let what = "it waits with an empty disk and does not vote".into();
             alarm("AWAITING_REPLACE", what, fix::replace(member));
-        } else if member.stands_in {
+        } else if member.is_replacement {
             let what = "the voter of that name does not answer; its replacement has no vote yet";
             alarm("BEING_REPLACED", what.into(), "let it catch up: rolloutctl member list".into());
-        } else if says.behind > BEHIND_MAX {
-            let what = format!("it is {} behind", counted(says.behind, "entry"));
+        } else if report.behind > BEHIND_MAX {
+            let what = format!("it is {} behind", counted(report.behind, "entry"));
             let fix = format!("look at its disk and network: rolloutctl member describe {name}");
             alarm("MEMBER_BEHIND", what, fix);
         }
-        let free = says.disk_free_bytes.as_deref().unwrap_or("an unknown number of");
-        match says.disk_room.as_str() {
+        let free = report.disk_free_bytes.as_deref().unwrap_or("an unknown number of");
+        match report.disk_room.as_str() {
             "full" => {
                 let what = format!(
                     "its disk has {free} bytes left: it refuses writes that grow the ledger"
@@ -77,8 +77,8 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
             }
             _ => {}
         }
-        if versions.iter().any(|version| *version != says.version) {
-            let what = format!("it runs version {}, another member runs another", says.version);
+        if versions.iter().any(|version| *version != report.version) {
+            let what = format!("it runs version {}, another member runs another", report.version);
             alarm("VERSIONS_DIFFER", what, "finish the upgrade, one member at a time".into());
         }
     }
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
     use crate::rolloutctl::status::distrust::COMPARE;
-    use crate::rolloutctl::status::{MemberLine, MemberSays};
+    use crate::rolloutctl::status::{MemberLine, MemberReport};
 
     /// The cluster's record of a member.
     fn member_info(name: &str) -> Option<v1::MemberInfo> {
@@ -144,7 +144,7 @@ mod tests {
 
     fn with_room(name: &str, cert_days: i64, behind: u64, room: &str) -> MemberLine {
         let seconds = cert_days * 86_400;
-        let says = MemberSays {
+        let report = MemberReport {
             role: "follower".into(),
             behind,
             cert_seconds: Some(seconds),
@@ -152,10 +152,10 @@ mod tests {
             version: "0.1.0".into(),
             disk_room: room.into(),
             has_quorum: true,
-            ..MemberSays::default()
+            ..MemberReport::default()
         };
         let address = "h:1".into();
-        MemberLine { name: name.into(), address, says: Some(says), ..MemberLine::default() }
+        MemberLine { name: name.into(), address, report: Some(report), ..MemberLine::default() }
     }
 
     #[test]
@@ -176,9 +176,9 @@ mod tests {
             ["NO_LEADER", "CERT_EXPIRING", "CERT_EXPIRED", "MEMBER_BEHIND", "MEMBER_UNREACHABLE"];
         assert_eq!(kinds, expected);
         assert!(of(&survey).iter().all(|alarm| !alarm.fix.is_empty()));
-        let mut wiped = MemberLine { known: member_info("c3"), ..line("c3", 90, 200_000) };
-        if let Some(says) = &mut wiped.says {
-            says.role = AWAITING_REPLACE.into();
+        let mut wiped = MemberLine { info: member_info("c3"), ..line("c3", 90, 200_000) };
+        if let Some(report) = &mut wiped.report {
+            report.role = AWAITING_REPLACE.into();
         }
         survey = Survey { leader: Some("c1".into()), members: vec![wiped], ..Survey::default() };
         let raised = of(&survey);
@@ -198,7 +198,7 @@ mod tests {
         let lost = |voter| MemberLine {
             name: "c4".into(),
             problem: Some("refused at tcp".into()),
-            known: member_info("c4"),
+            info: member_info("c4"),
             silent_to_all: true,
             voter,
             ..MemberLine::default()

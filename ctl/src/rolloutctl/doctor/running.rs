@@ -115,24 +115,24 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for member in &survey.members {
         let name = member.name.as_str();
-        let Some(says) = &member.says else {
+        let Some(report) = &member.report else {
             findings.push(of_silent(member));
             continue;
         };
-        versions.entry(says.version.as_str()).or_default().push(name);
-        let up = duration(says.uptime_seconds);
-        findings.push(Finding::ok("member", format!("{name} is a {}, up for {up}", says.role)));
-        findings.extend(of_member(member, says));
-        if let Some(left) = says.cert() {
+        versions.entry(report.version.as_str()).or_default().push(name);
+        let up = duration(report.uptime_seconds);
+        findings.push(Finding::ok("member", format!("{name} is a {}, up for {up}", report.role)));
+        findings.extend(of_member(member, report));
+        if let Some(left) = report.cert() {
             let todo = format!("{}, into the same files: no restart", fix::certificate(member));
             findings.push(expiry(&format!("that of {name}"), left, args, (REFUSED, &todo)));
         }
-        if let Some(left) = says.issuer() {
+        if let Some(left) = report.issuer() {
             let what = format!("that of the intermediate CA of {name}");
             let why = "after that, no certificate is issued or renewed, and those that it signed have expired";
             findings.push(expiry(&what, left, args, (why, ANOTHER_ISSUER)));
         }
-        if let Some(free) = says.disk_free_bytes.as_ref().and_then(|text| text.parse().ok()) {
+        if let Some(free) = report.disk_free_bytes.as_ref().and_then(|text| text.parse().ok()) {
             findings.push(space(&format!("the disk of {name}"), free, args));
         }
     }
@@ -233,9 +233,9 @@ fn zones(survey: &Survey) -> Option<Finding> {
     }
     let mut zones: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for member in &survey.members {
-        let Some(says) = &member.says else { continue };
-        if says.role != "learner" && says.takes_part() {
-            zones.entry(says.zone.as_str()).or_default().push(member.name.as_str());
+        let Some(report) = &member.report else { continue };
+        if report.role != "learner" && report.takes_part() {
+            zones.entry(report.zone.as_str()).or_default().push(member.name.as_str());
         }
     }
     let voters = survey.voters as usize;
@@ -267,9 +267,9 @@ fn zones(survey: &Survey) -> Option<Finding> {
     Some(Finding::ok("zones", format!("any one of {names} may fail")))
 }
 
-fn of_member(member: &MemberLine, says: &status::MemberSays) -> Vec<Finding> {
+fn of_member(member: &MemberLine, report: &status::MemberReport) -> Vec<Finding> {
     let (name, mut findings) = (&member.name, Vec::new());
-    if says.role == status::AWAITING_REPLACE {
+    if report.role == status::AWAITING_REPLACE {
         findings.push(Finding::fail(
             "member",
             format!("{name} waits with an empty disk"),
@@ -279,7 +279,7 @@ fn of_member(member: &MemberLine, says: &status::MemberSays) -> Vec<Finding> {
         // The following checks apply to members that take part.
         return findings;
     }
-    if says.role == "waiting" {
+    if report.role == "waiting" {
         findings.push(Finding::warn(
             "member",
             format!("{name} waits, and belongs to no cluster"),
@@ -292,23 +292,23 @@ fn of_member(member: &MemberLine, says: &status::MemberSays) -> Vec<Finding> {
         ));
         return findings;
     }
-    if says.role == "stopped" || says.role == "candidate" {
+    if report.role == "stopped" || report.role == "candidate" {
         findings.push(Finding::warn(
             "member",
-            format!("{name} is {}", says.role),
+            format!("{name} is {}", report.role),
             "it neither leads nor follows",
             "look again; if it stays, look at its log",
         ));
     }
-    if says.behind > BEHIND_MAX {
+    if report.behind > BEHIND_MAX {
         findings.push(Finding::warn(
             "lag",
-            format!("{name} is {} behind", counted(says.behind, "entry")),
+            format!("{name} is {} behind", counted(report.behind, "entry")),
             "it could not take over soon, and its loss of the log costs a snapshot",
             "wait; if it grows, look at its disk and network",
         ));
     }
-    if !says.has_quorum {
+    if !report.has_quorum {
         findings.push(Finding::warn(
             "quorum",
             format!("{name} says that it reaches no majority"),

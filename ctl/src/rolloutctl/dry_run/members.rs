@@ -282,9 +282,9 @@ fn instead(survey: &Survey, name: &str) -> String {
     let Some(member) = survey.members.iter().find(|member| member.name == name) else {
         return format!("start {name}");
     };
-    match &member.says {
-        Some(says) if says.role == AWAITING_REPLACE => fix::replace(member),
-        Some(says) => format!("bring back {name}, which is {}: rolloutctl status", says.role),
+    match &member.report {
+        Some(report) if report.role == AWAITING_REPLACE => fix::replace(member),
+        Some(report) => format!("bring back {name}, which is {}: rolloutctl status", report.role),
         None if member.distrusted => distrust::fix(member).to_owned(),
         None => format!("bring back {name} first: {}", fix::silent(member)),
     }
@@ -293,7 +293,7 @@ fn instead(survey: &Survey, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rolloutctl::status::{MemberLine as Asked, MemberSays};
+    use crate::rolloutctl::status::{MemberLine as Asked, MemberReport};
 
     fn voter(name: &str) -> MemberLine {
         MemberLine {
@@ -310,8 +310,8 @@ mod tests {
     }
 
     fn asked(name: &str, answers: bool) -> Asked {
-        let says = answers.then(MemberSays::default);
-        Asked { name: name.into(), says, ..Asked::default() }
+        let report = answers.then(MemberReport::default);
+        Asked { name: name.into(), report, ..Asked::default() }
     }
 
     #[test]
@@ -327,8 +327,8 @@ mod tests {
         assert!(!refused.contains("member replace"), "it may be alive: {refused}");
         // A member that waits with an empty disk answers, and has no vote.
         let mut wiped = asked("c3", true);
-        if let Some(says) = &mut wiped.says {
-            says.role = AWAITING_REPLACE.into();
+        if let Some(report) = &mut wiped.report {
+            report.role = AWAITING_REPLACE.into();
         }
         let waits = vec![asked("c1", true), asked("c2", true), wiped];
         let waits = Survey { members: waits, ..Survey::default() };

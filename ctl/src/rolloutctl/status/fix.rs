@@ -40,7 +40,7 @@ pub(in crate::rolloutctl) fn silent(member: &MemberLine) -> String {
 
 /// A new certificate for a member, for all hosts under which it is dialed.
 pub(in crate::rolloutctl) fn certificate(member: &MemberLine) -> String {
-    let peer = member.known.as_ref().map_or("", |listed| listed.peer_addr.as_str());
+    let peer = member.info.as_ref().map_or("", |listed| listed.peer_addr.as_str());
     let addresses = [client_addr(member), peer].map(str::parse::<HostPort>);
     let mut hosts: Vec<String> = addresses.into_iter().flatten().map(|at| at.host).collect();
     hosts.dedup();
@@ -60,13 +60,13 @@ pub(in crate::rolloutctl) fn issue(role: &str, name: &str, hosts: &[&str]) -> St
 
 /// Its client address in the cluster's record or, without one, the address that was asked.
 fn client_addr(member: &MemberLine) -> &str {
-    let listed = member.known.as_ref().map(|listed| listed.client_addr.as_str());
+    let listed = member.info.as_ref().map(|listed| listed.client_addr.as_str());
     listed.filter(|address| !address.is_empty()).unwrap_or(&member.address)
 }
 
 /// The flags for a member's addresses and zone.
 fn places(member: &MemberLine) -> String {
-    let listed = member.known.as_ref();
+    let listed = member.info.as_ref();
     let peer = listed.map(|listed| listed.peer_addr.as_str()).filter(|address| !address.is_empty());
     let zone = listed.map_or("", |listed| listed.zone.as_str());
     let zone =
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     fn lost(zone: &str) -> MemberLine {
-        let known = v1::MemberInfo {
+        let info = v1::MemberInfo {
             name: "c3".into(),
             peer_addr: "c3.example:7421".into(),
             client_addr: "10.0.0.3:7420".into(),
@@ -94,7 +94,7 @@ mod tests {
             name: "c3".into(),
             address: "lb.example:7420".into(),
             voter: Some(true),
-            known: Some(known),
+            info: Some(info),
             ..MemberLine::default()
         }
     }

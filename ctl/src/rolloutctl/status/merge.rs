@@ -12,7 +12,7 @@ use rollout_proto::{MemberRef, Security, v1};
 use super::ask::MemberAnswer;
 use super::distrust::NoAnswer;
 use super::{
-    AWAITING_REPLACE, DISTRUSTED, MemberLine, MemberSays, RemainingValidity, StuckRun, Survey,
+    AWAITING_REPLACE, DISTRUSTED, MemberLine, MemberReport, RemainingValidity, StuckRun, Survey,
 };
 use crate::output::rfc3339;
 use crate::rolloutctl::alarm::detection;
@@ -60,7 +60,7 @@ pub(in crate::rolloutctl) fn merge(
     };
     survey.members = answers.into_iter().map(to_line).collect();
     let votes = |line: &MemberLine| {
-        let id = line.says.as_ref().map(|says| says.id);
+        let id = line.report.as_ref().map(|report| report.id);
         list.iter().flat_map(|list| &list.members).any(|m| m.voter && Some(m.id) == id)
     };
     // A member that answers at a seed's address and at its own counts once. For a voter and its replacement of the
@@ -76,7 +76,7 @@ pub(in crate::rolloutctl) fn merge(
             of_voters(&mut survey, list)
         }
         None => {
-            let answered = survey.members.iter().filter(|member| member.says.is_some()).count();
+            let answered = survey.members.iter().filter(|member| member.report.is_some()).count();
             (survey.members.len() as u32, answered as u32)
         }
     };
@@ -103,12 +103,12 @@ fn reachable_members<'a>(
 /// Adds the cluster's record of each member, and marks the silent members that no other member has heard from.
 fn look_up(survey: &mut Survey, list: &v1::MemberList, reachable: Option<&BTreeSet<u64>>) {
     for member in &mut survey.members {
-        let id = member.says.as_ref().map(|says| says.id);
+        let id = member.report.as_ref().map(|report| report.id);
         let of_name: Vec<&v1::MemberInfo> =
             list.members.iter().filter(|listed| listed.name == member.name).collect();
         let listing = of_name.iter().max_by_key(|listed| (Some(listed.id) == id, listed.voter));
-        member.known = listing.map(|listed| (*listed).clone());
-        let silent = member.says.is_none() && !member.distrusted && member.known.is_some();
+        member.info = listing.map(|listed| (*listed).clone());
+        let silent = member.report.is_none() && !member.distrusted && member.info.is_some();
         let unheard = |reachable: &BTreeSet<u64>| {
             of_name.iter().all(|listed| !reachable.contains(&listed.id))
         };
@@ -128,12 +128,14 @@ fn of_voters(survey: &mut Survey, list: &v1::MemberList) -> (u32, u32) {
     for member in &mut survey.members {
         let is_voter = voters.iter().any(|(name, _)| *name == member.name);
         let another =
-            |says: &MemberSays| says.id != 0 && voters.iter().all(|(_, id)| *id != says.id);
-        member.stands_in = is_voter && member.says.as_ref().is_some_and(another);
+            |report: &MemberReport| report.id != 0 && voters.iter().all(|(_, id)| *id != report.id);
+        member.is_replacement = is_voter && member.report.as_ref().is_some_and(another);
         let is_listed = list.members.iter().any(|listed| listed.name == member.name);
         member.voter = is_listed.then_some(is_voter);
-        if let Some(says) = member.says.as_mut().filter(|says| is_voter && says.role == "waiting") {
-            says.role = AWAITING_REPLACE.into();
+        if let Some(report) =
+            member.report.as_mut().filter(|report| is_voter && report.role == "waiting")
+        {
+            report.role = AWAITING_REPLACE.into();
         }
     }
     let answering = voters.iter().filter(|(name, _)| survey.takes_part(name)).count();
@@ -155,7 +157,7 @@ fn unknown(survey: &Survey) -> Vec<String> {
     let silent: Vec<&str> = survey
         .members
         .iter()
-        .filter(|member| member.says.is_none())
+        .filter(|member| member.report.is_none())
         .map(|member| member.name.as_str())
         .collect();
     if !silent.is_empty() && survey.cluster_id.is_some() {
@@ -168,7 +170,7 @@ fn unknown(survey: &Survey) -> Vec<String> {
 }
 
 fn health(survey: &Survey) -> &'static str {
-    let answered = survey.members.iter().any(|member| member.says.is_some());
+    let answered = survey.members.iter().any(|member| member.report.is_some());
     let revoked = survey.members.iter().any(|member| member.revoked);
     match (&survey.leader, survey.voters_reachable, survey.cluster_id.is_some()) {
         // A member that still answers has not learned of the revocation.
@@ -206,7 +208,7 @@ fn line(
     let now_unix = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let cert = RemainingValidity::of(own.cert_expires_unix, own.cert_renewal_unix, now_unix);
     let issuer = RemainingValidity::of(own.issuer_expires_unix, own.issuer_renewal_unix, now_unix);
-    let says = MemberSays {
+    let report = MemberReport {
         id: own.id,
         zone: own.zone,
         role: own.role,
@@ -229,5 +231,5 @@ fn line(
         has_quorum: answer.has_quorum,
     };
     let name = if own.name.is_empty() { named } else { own.name };
-    MemberLine { name, address, says: Some(says), ..MemberLine::default() }
+    MemberLine { name, address, report: Some(report), ..MemberLine::default() }
 }

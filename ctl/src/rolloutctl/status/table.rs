@@ -77,7 +77,7 @@ impl Survey {
         .align(4, Align::Right)
         .align(5, Align::Right);
         for member in &self.members {
-            let Some(says) = &member.says else {
+            let Some(report) = &member.report else {
                 let role = if member.distrusted { "distrusted" } else { "unreachable" };
                 let mut cells = vec![member.name.clone(), "-".into(), role.into()];
                 cells.resize(11, "-".into());
@@ -88,29 +88,29 @@ impl Survey {
                 continue;
             };
             let leads = self.leader.as_deref() == Some(member.name.as_str());
-            let counts = !leads && says.takes_part();
-            let behind = if counts { count(says.behind) } else { "-".into() };
-            let problem = match says.has_quorum {
-                _ if says.role == AWAITING_REPLACE => "its disk is empty: it has no vote",
+            let counts = !leads && report.takes_part();
+            let behind = if counts { count(report.behind) } else { "-".into() };
+            let problem = match report.has_quorum {
+                _ if report.role == AWAITING_REPLACE => "its disk is empty: it has no vote",
                 true => "",
                 false => "reaches no majority",
             };
             table.row([
                 member.name.clone(),
-                says.zone.clone(),
-                says.role.clone(),
-                says.term.to_string(),
-                says.applied_index.to_string(),
+                report.zone.clone(),
+                report.role.clone(),
+                report.term.to_string(),
+                report.applied_index.to_string(),
                 behind,
-                bytes(says.image_bytes),
-                bytes(says.log_bytes),
-                says.cert().map_or("-".into(), cert),
-                duration(says.uptime_seconds),
-                says.version.clone(),
+                bytes(report.image_bytes),
+                bytes(report.log_bytes),
+                report.cert().map_or("-".into(), cert),
+                duration(report.uptime_seconds),
+                report.version.clone(),
                 problem.into(),
                 member.address.clone(),
-                says.image_index.to_string(),
-                bytes(says.resident_bytes),
+                report.image_index.to_string(),
+                bytes(report.resident_bytes),
             ]);
         }
         table

@@ -192,7 +192,7 @@ fn an_unreachable_member_is_a_line_with_the_phase_that_failed() {
     crate::golden::report("status.txt", &survey);
     assert_eq!(survey.leader.as_deref(), Some("c2"));
     assert_eq!((survey.voters_reachable, survey.voters), (2, 3));
-    assert_eq!(survey.members[0].says.as_ref().unwrap().behind, 14);
+    assert_eq!(survey.members[0].report.as_ref().unwrap().behind, 14);
     let table = survey.table();
     assert!(table.contains("quorum 2/3"), "{table}");
     assert!(table.contains("tcp: connection refused at c3:7420"), "{table}");
@@ -303,12 +303,12 @@ fn a_certificate_of_a_day_is_marked_for_its_last_eight_hours_and_its_times_are_s
     assert_eq!(kinds(&at(93)), ["CERT_EXPIRED", "ISSUER_EXPIRING"]);
     assert_eq!(kinds(&at(100)), ["CERT_EXPIRED", "ISSUER_EXPIRED"]);
     assert!(at(100).table().contains("expired !"));
-    let says = serde_json::to_value(&old).unwrap()["members"][0]["says"].clone();
+    let report = serde_json::to_value(&old).unwrap()["members"][0]["says"].clone();
     assert_eq!(
-        (&says["certSeconds"], &says["certRenewalSeconds"]),
+        (&report["certSeconds"], &report["certRenewalSeconds"]),
         (&25_200.into(), &(-3_600).into())
     );
-    let issuer = (&says["issuerSeconds"], &says["issuerRenewalSeconds"]);
+    let issuer = (&report["issuerSeconds"], &report["issuerRenewalSeconds"]);
     assert_eq!(issuer, (&277_200.into(), &248_400.into()));
 }
 
@@ -361,13 +361,13 @@ fn a_voter_that_waits_with_an_empty_disk_is_reported_and_does_not_count() {
         |third| vec![answer("c1", "follower", 3, 100), answer("c2", "leader", 3, 100), third];
     let survey = merge(members(wiped("c3")), UNIX_EPOCH);
     assert_eq!((survey.health, survey.voters_reachable, survey.voters), ("degraded", 2, 3));
-    assert_eq!(survey.members[2].says.as_ref().unwrap().role, AWAITING_REPLACE);
+    assert_eq!(survey.members[2].report.as_ref().unwrap().role, AWAITING_REPLACE);
     let table = survey.table();
     assert!(table.contains("quorum 2/3"), "{table}");
     assert!(table.contains("its disk is empty: it has no vote"), "{table}");
     // A fresh process, which is not a voter by name, merely waits.
     let survey = merge(members(wiped("c4")), UNIX_EPOCH);
-    assert_eq!(survey.members[2].says.as_ref().unwrap().role, "waiting");
+    assert_eq!(survey.members[2].report.as_ref().unwrap().role, "waiting");
     let stopped = merge(members(answer("c3", "stopped", 3, 90)), UNIX_EPOCH);
     assert_eq!((stopped.health, stopped.voters_reachable), ("degraded", 2));
 }

@@ -38,14 +38,15 @@ struct MemberStats {
 
 impl From<MemberLine> for MemberStats {
     fn from(line: MemberLine) -> Self {
-        let says = line.says.as_ref();
-        let of = |field: fn(&crate::rolloutctl::status::MemberSays) -> u64| says.map_or(0, field);
+        let report = line.report.as_ref();
+        let of =
+            |field: fn(&crate::rolloutctl::status::MemberReport) -> u64| report.map_or(0, field);
         Self {
-            image_bytes: of(|says| says.image_bytes),
-            log_bytes: of(|says| says.log_bytes),
-            resident_bytes: of(|says| says.resident_bytes),
-            applied_index: of(|says| says.applied_index),
-            not_imaged: of(|says| says.applied_index.saturating_sub(says.image_index)),
+            image_bytes: of(|report| report.image_bytes),
+            log_bytes: of(|report| report.log_bytes),
+            resident_bytes: of(|report| report.resident_bytes),
+            applied_index: of(|report| report.applied_index),
+            not_imaged: of(|report| report.applied_index.saturating_sub(report.image_index)),
             name: line.name,
             problem: line.problem,
         }

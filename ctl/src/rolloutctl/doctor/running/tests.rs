@@ -8,7 +8,7 @@ use super::super::tests::args;
 use super::*;
 use crate::rolloutctl::cli::Cli;
 use crate::rolloutctl::status::distrust::COMPARE;
-use crate::rolloutctl::status::{AWAITING_REPLACE, MemberSays, StuckRun};
+use crate::rolloutctl::status::{AWAITING_REPLACE, MemberReport, StuckRun};
 
 #[test]
 fn fsyncs_beyond_the_limit_of_the_member_s_profile_are_a_warning_whatever_the_flag_allows() {
@@ -35,10 +35,10 @@ fn fsyncs_beyond_the_limit_of_the_member_s_profile_are_a_warning_whatever_the_fl
 fn survey(reachable: u32, voters: u32, zones: &[&str]) -> Survey {
     let member = |(at, zone): (usize, &&str)| MemberLine {
         name: format!("c{}", at + 1),
-        says: Some(MemberSays {
+        report: Some(MemberReport {
             zone: (*zone).into(),
             role: "follower".into(),
-            ..MemberSays::default()
+            ..MemberReport::default()
         }),
         ..MemberLine::default()
     };
@@ -94,7 +94,7 @@ fn lost(name: &str, voter: bool) -> MemberLine {
     MemberLine {
         name: name.into(),
         voter: Some(voter),
-        known: member_info(name, voter),
+        info: member_info(name, voter),
         silent_to_all: true,
         ..MemberLine::default()
     }
@@ -146,7 +146,7 @@ fn commands(text: &str) -> Vec<String> {
 
 /// A member that answers, with every problem that a member can have.
 fn troubled(name: &str, role: &str) -> MemberLine {
-    let says = MemberSays {
+    let report = MemberReport {
         role: role.into(),
         zone: "b".into(),
         behind: 200_000,
@@ -158,16 +158,16 @@ fn troubled(name: &str, role: &str) -> MemberLine {
         cert_refused: Some("half a file".into()),
         disk_free_bytes: Some("1".into()),
         disk_room: "full".into(),
-        ..MemberSays::default()
+        ..MemberReport::default()
     };
     let voter = role != "waiting";
-    let known = member_info(name, voter);
+    let info = member_info(name, voter);
     MemberLine {
         name: name.into(),
         address: format!("{name}.example:7420"),
-        says: Some(says),
+        report: Some(report),
         voter: Some(voter),
-        known,
+        info,
         ..MemberLine::default()
     }
 }
@@ -201,7 +201,7 @@ fn a_run_that_is_paused_at_the_limit_of_cordons_is_a_warning_that_names_the_slot
 
 #[test]
 fn every_fix_is_a_command_that_can_be_given_as_it_is_printed() {
-    let stranger = MemberLine { voter: None, known: None, ..troubled("c9", "waiting") };
+    let stranger = MemberLine { voter: None, info: None, ..troubled("c9", "waiting") };
     let members = vec![
         troubled("c1", "follower"),
         troubled("c2", AWAITING_REPLACE),
@@ -255,9 +255,9 @@ fn every_fix_is_a_command_that_can_be_given_as_it_is_printed() {
 fn a_certificate_is_worth_a_warning_in_its_last_third_and_so_is_the_intermediate_cas() {
     let found = |cert: [i64; 2], issuer: [i64; 2]| {
         let mut survey = survey(1, 1, &["a"]);
-        let says = survey.members[0].says.as_mut().unwrap();
-        [says.cert_seconds, says.cert_renewal_seconds] = cert.map(Some);
-        [says.issuer_seconds, says.issuer_renewal_seconds] = issuer.map(Some);
+        let report = survey.members[0].report.as_mut().unwrap();
+        [report.cert_seconds, report.cert_renewal_seconds] = cert.map(Some);
+        [report.issuer_seconds, report.issuer_renewal_seconds] = issuer.map(Some);
         of_survey(&survey, &args())
             .into_iter()
             .filter(|finding| finding.check == "certificate")
