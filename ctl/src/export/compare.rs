@@ -9,7 +9,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::names::Names;
-use super::output_sink::{Place, Writing, failed};
+use super::output_sink::{OutputFile, OutputSink, failed};
 use crate::batch::error::BatchError;
 
 /// A directory whose files are compared.
@@ -47,8 +47,8 @@ pub(super) fn difference(run: &str, error: &io::Error) -> Option<BatchError> {
     Some(BatchError::Inconsistent { name: run.to_owned(), message: differs.to_string() })
 }
 
-impl Place for Compare {
-    fn begin(&mut self, name: &str) -> Result<Box<dyn Writing>, BatchError> {
+impl OutputSink for Compare {
+    fn begin(&mut self, name: &str) -> Result<Box<dyn OutputFile>, BatchError> {
         let path = self.dir.join(name);
         let file = File::open(&path).map_err(|source| failed(&path, source))?;
         let file = BufReader::with_capacity(1 << 20, file);
@@ -94,7 +94,7 @@ impl Write for Expected {
     }
 }
 
-impl Writing for Expected {
+impl OutputFile for Expected {
     fn end(mut self: Box<Self>) -> io::Result<()> {
         if self.file.read(&mut [0])? == 0 { Ok(()) } else { Err(self.differs()) }
     }

@@ -12,7 +12,7 @@ use super::compare::{Compare, difference};
 use super::format::{OutputFormat, Schema, Table};
 use super::manifest::{FileEntry, Manifest};
 use super::names::Names;
-use super::output_sink::{Directory, Place, Writing, failed};
+use super::output_sink::{Directory, OutputFile, OutputSink, failed};
 use super::owner::Claim;
 use super::spool::{self, Spool, Spooled};
 use super::{Piece, SegmentOutput, Sink, Totals};
@@ -70,7 +70,7 @@ pub struct Output<'a> {
     spec: &'a v1::RunSpec,
     layout: Layout,
     names: Names,
-    place: Box<dyn Place>,
+    sink: Box<dyn OutputSink>,
     completions: Series,
     errors: Series,
     /// Lines of tables, until all rows were seen.
@@ -106,7 +106,7 @@ enum Body {
 struct Counted {
     bytes: u64,
     hasher: blake3::Hasher,
-    writing: Box<dyn Writing>,
+    file: Box<dyn OutputFile>,
 }
 
 impl<'a> Output<'a> {
@@ -136,7 +136,7 @@ impl<'a> Output<'a> {
     }
 
     fn new(
-        place: Box<dyn Place>,
+        sink: Box<dyn OutputSink>,
         layout: Layout,
         (described, spec): (&'a v1::DescribeRunResponse, &'a v1::RunSpec),
     ) -> Result<Self, BatchError> {
@@ -150,7 +150,7 @@ impl<'a> Output<'a> {
             spec,
             layout,
             names: Names::new(layout.format),
-            place,
+            sink,
             completions: series(layout.format.completions()),
             errors: series(layout.format.errors()),
             spool,
@@ -180,7 +180,7 @@ impl<'a> Output<'a> {
         let run = self.described.run.as_ref().map_or("", |run| run.name.as_str());
         let mut to = To {
             names: &mut self.names,
-            place: &mut *self.place,
+            sink: &mut *self.sink,
             shard_rows: self.layout.shard_rows,
             format: self.layout.format,
             schema: &self.schema,
@@ -198,8 +198,8 @@ impl<'a> Output<'a> {
         let json = serde_json::to_string_pretty(&manifest);
         let json = json.map_err(|error| failed(path, error.into()))? + "\n";
         self.with(|_, _, to| {
-            let mut writing = to.place.begin(Names::MANIFEST)?;
-            let written = writing.write_all(json.as_bytes()).and_then(|()| writing.end());
+            let mut file = to.sink.begin(Names::MANIFEST)?;
+            let written = file.write_all(json.as_bytes()).and_then(|()| file.end());
             written.map_err(|error| to.failed(Names::MANIFEST, error))
         })
     }
@@ -208,7 +208,7 @@ impl<'a> Output<'a> {
 /// The target of a series.
 struct To<'a> {
     names: &'a mut Names,
-    place: &'a mut dyn Place,
+    sink: &'a mut dyn OutputSink,
     shard_rows: u64,
     format: OutputFormat,
     schema: &'a Schema,
@@ -229,8 +229,8 @@ impl Series {
     fn begin(&mut self, to: &mut To<'_>) -> Result<(), BatchError> {
         let shard = (to.shard_rows > 0).then_some(self.done.len() as u32);
         let name = to.names.take(self.stem, shard);
-        let writing = to.place.begin(&name)?;
-        let counted = Counted { bytes: 0, hasher: blake3::Hasher::new(), writing };
+        let file = to.sink.begin(&name)?;
+        let counted = Counted { bytes: 0, hasher: blake3::Hasher::new(), file };
         let body = match to.format {
             OutputFormat::Parquet => {
                 let table =
@@ -267,8 +267,8 @@ impl Series {
         let Some(open) = self.open.take() else { return Ok(()) };
         let Open { name, rows, body } = open;
         let ended = body.end().map_err(|error| to.failed(&name, error))?;
-        let Counted { bytes, hasher, writing } = ended;
-        writing.end().map_err(|error| to.failed(&name, error))?;
+        let Counted { bytes, hasher, file } = ended;
+        file.end().map_err(|error| to.failed(&name, error))?;
         let blake3 = hasher.finalize().to_hex().to_string();
         self.done.push(FileEntry { name, rows, bytes, blake3 });
         Ok(())
@@ -293,14 +293,14 @@ impl Body {
 
 impl Write for Counted {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let len = self.writing.write(bytes)?;
+        let len = self.file.write(bytes)?;
         self.hasher.update(&bytes[..len]);
         self.bytes += len as u64;
         Ok(len)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.writing.flush()
+        self.file.flush()
     }
 }
 
@@ -354,7 +354,7 @@ impl Sink for Output<'_> {
         if self.layout.shard_rows > 0 {
             self.manifest()?;
         }
-        self.place.publish(&self.names)
+        self.sink.publish(&self.names)
     }
 }
 

@@ -28,16 +28,16 @@ pub fn local_dir(text: &str) -> Result<PathBuf, String> {
 }
 
 /// Where files are written or compared.
-pub(super) trait Place: Send {
+pub(super) trait OutputSink: Send {
     /// Begins a file of that name.
-    fn begin(&mut self, name: &str) -> Result<Box<dyn Writing>, BatchError>;
+    fn begin(&mut self, name: &str) -> Result<Box<dyn OutputFile>, BatchError>;
 
     /// All files are complete: they become visible, the last one last.
     fn publish(self: Box<Self>, names: &Names) -> Result<(), BatchError>;
 }
 
 /// A file that is being written.
-pub(super) trait Writing: Write + Send {
+pub(super) trait OutputFile: Write + Send {
     /// All of it was written.
     fn end(self: Box<Self>) -> io::Result<()>;
 }
@@ -98,8 +98,8 @@ impl Directory {
     }
 }
 
-impl Place for Directory {
-    fn begin(&mut self, name: &str) -> Result<Box<dyn Writing>, BatchError> {
+impl OutputSink for Directory {
+    fn begin(&mut self, name: &str) -> Result<Box<dyn OutputFile>, BatchError> {
         let mut builder = tempfile::Builder::new();
         let made = readable(builder.prefix(TEMPORARY)).tempfile_in(&self.claim.dir);
         let (file, path) = made
@@ -119,7 +119,7 @@ impl Place for Directory {
     }
 }
 
-impl Writing for BufWriter<File> {
+impl OutputFile for BufWriter<File> {
     fn end(self: Box<Self>) -> io::Result<()> {
         let file = self.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()
