@@ -12,18 +12,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// From now on no notes are printed.
-pub(crate) fn be_quiet() {
+pub(crate) fn suppress_notes() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
 /// Whether notes are suppressed.
-pub(crate) fn is_quiet() -> bool {
+pub(crate) fn are_notes_suppressed() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
 /// Prints a note about progress to stderr, as one line. It is not for errors, which are printed even in quiet mode.
-pub(crate) fn aside(line: fmt::Arguments<'_>) {
-    if !is_quiet() {
+pub(crate) fn print_note(line: fmt::Arguments<'_>) {
+    if !are_notes_suppressed() {
         to_stderr(&format!("{line}\n"));
     }
 }

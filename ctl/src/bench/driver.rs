@@ -15,7 +15,7 @@ use super::load::Load;
 use super::objects::Objects;
 use super::target::Target;
 use super::worker::Worker;
-use crate::stdio::aside;
+use crate::stdio::print_note;
 
 /// How long workers may take to finish the rows that they hold.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
@@ -62,7 +62,7 @@ impl Driver {
             false => Objects::Named(store),
             true => Objects::Written(store),
         });
-        aside(format_args!("declaring a run of {} rows", args.items));
+        print_note(format_args!("declaring a run of {} rows", args.items));
         Box::pin(feed.add_run(&load, &objects)).await?;
         let local = LocalSet::new();
         let mut workers = JoinSet::new();
@@ -144,7 +144,7 @@ impl Driver {
         warmup: Duration,
     ) -> anyhow::Result<Self> {
         let mut driver = Self::start(target, args, batch).await?;
-        aside(format_args!("warming up for {warmup:?}"));
+        print_note(format_args!("warming up for {warmup:?}"));
         driver.go_on_for(warmup).await?;
         Ok(driver)
     }

@@ -17,7 +17,7 @@ use crate::connect::parse_duration;
 use crate::output::{self, Report, u64_string};
 use crate::rolloutctl::status::{self, Survey};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::stdio::aside;
+use crate::stdio::print_note;
 
 const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
 const RETURN_PATIENCE: Duration = Duration::from_secs(120);
@@ -95,7 +95,7 @@ impl Verb for FailoverArgs {
         let mut seconds = Vec::new();
         for number in 1..=self.times {
             let failover = one(&mut target, &mut driver, number).await?;
-            aside(format_args!(
+            print_note(format_args!(
                 "{number}: {} killed, next claim after {:.3} s",
                 failover.killed, failover.seconds
             ));
@@ -103,7 +103,7 @@ impl Verb for FailoverArgs {
             output::emit_next(globals.format, &failover)?;
         }
         driver.stop().await?;
-        aside(format_args!("checking conservation and digests"));
+        print_note(format_args!("checking conservation and digests"));
         let settled = settle::settle(target.admin(), driver.load()).await?;
         seconds.sort_by(f64::total_cmp);
         output::emit_next(

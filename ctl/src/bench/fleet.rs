@@ -35,7 +35,7 @@ use crate::connect::parse_duration;
 use crate::output::{self, Format};
 use crate::rolloutctl::status;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::stdio::aside;
+use crate::stdio::print_note;
 
 /// Connections of a worker: one to each member.
 const CONNECTIONS: u64 = 3;
@@ -176,12 +176,12 @@ impl Verb for Box<FleetArgs> {
         let first = Reading::take(&fleet.target, &mut fleet.crew, false).await?.epoch;
         fleet.measure_calm(globals.format).await?;
         let runs = fleet.declare().await?;
-        aside(format_args!("warming up for {:?}", fleet.args.warmup));
+        print_note(format_args!("warming up for {:?}", fleet.args.warmup));
         fleet.go_on(fleet.args.warmup).await?;
         fleet.measure_load(globals.format).await?;
-        aside(format_args!("stopping the workers"));
+        print_note(format_args!("stopping the workers"));
         fleet.stop().await?;
-        aside(format_args!(
+        print_note(format_args!(
             "comparing rows between processes, row counts with the ledger, and the members' states"
         ));
         let some = fleet.args.lose_share > 0.0;
@@ -216,7 +216,7 @@ impl Fleet {
             .prefix("fleet-")
             .tempdir_in(target.layout().root())
             .context("cannot write certificates")?;
-        aside(format_args!("issuing {} certificates", args.workers));
+        print_note(format_args!("issuing {} certificates", args.workers));
         certs::mint(target.layout(), certificates.path(), args.workers)?;
         let plan = Plan {
             shape: shape.clone(),
@@ -237,10 +237,13 @@ impl Fleet {
         }
         let crew = Crew::start(&plan, processes).await?;
         let mut fleet = Self { args, shape, target, crew, reads, _certificates: certificates };
-        aside(format_args!("connecting {} workers from {processes} processes", fleet.args.workers));
+        print_note(format_args!(
+            "connecting {} workers from {processes} processes",
+            fleet.args.workers
+        ));
         let start = Instant::now();
         fleet.wait_connected(fleet.args.workers.into(), CONNECT_PATIENCE).await?;
-        aside(format_args!("connected after {:.1} s", start.elapsed().as_secs_f64()));
+        print_note(format_args!("connected after {:.1} s", start.elapsed().as_secs_f64()));
         Ok(fleet)
     }
 
@@ -270,7 +273,7 @@ impl Fleet {
     }
 
     async fn begin(&mut self, name: &'static str) -> anyhow::Result<Phase> {
-        aside(format_args!("measuring: {name}"));
+        print_note(format_args!("measuring: {name}"));
         Phase::begin(name, (&self.target, &mut self.crew, &self.reads)).await
     }
 
@@ -295,7 +298,10 @@ impl Fleet {
         let runs = runs::declare(self.target.admin(), of, whole, &mut self.crew).await?;
         let rows: u64 = runs.all.iter().map(|of| of.rows).sum();
         let seconds = start.elapsed().as_secs_f64();
-        aside(format_args!("declared {} runs of {rows} rows in {seconds:.1} s", runs.all.len()));
+        print_note(format_args!(
+            "declared {} runs of {rows} rows in {seconds:.1} s",
+            runs.all.len()
+        ));
         Ok(runs)
     }
 
@@ -326,7 +332,7 @@ impl Fleet {
         let returned = Instant::now();
         self.crew.lose(0).await?;
         self.wait_connected(self.args.workers.into(), STOP_PATIENCE).await?;
-        aside(format_args!(
+        print_note(format_args!(
             "all are connected again after {:.1} s",
             returned.elapsed().as_secs_f64()
         ));
@@ -350,7 +356,7 @@ impl Fleet {
         let led = killed.elapsed().as_secs_f64();
         self.wait_connected(self.args.workers.into(), STOP_PATIENCE).await?;
         let connected = killed.elapsed().as_secs_f64();
-        aside(format_args!(
+        print_note(format_args!(
             "{leader} was killed: led again after {led:.2} s, all connected after {connected:.2} s"
         ));
         self.go_on(half.saturating_sub(killed.elapsed())).await

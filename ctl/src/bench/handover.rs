@@ -21,7 +21,7 @@ use crate::connect::parse_duration;
 use crate::output::{self, Report, u64_string};
 use crate::rolloutctl::status::MemberLine;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::stdio::aside;
+use crate::stdio::print_note;
 
 const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
 /// Minimum load between two handovers: every worker has exchanged with the new leader often.
@@ -129,7 +129,7 @@ impl Verb for HandoverArgs {
         let mut pauses = Vec::new();
         for number in 1..=self.times {
             let handover = one(&mut target, &mut driver, &self, number).await?;
-            aside(format_args!(
+            print_note(format_args!(
                 "{number}: {} went, workers paused for {:.3} s, one for {:.3} s",
                 handover.from, handover.median_seconds, handover.worst_seconds
             ));
@@ -138,7 +138,7 @@ impl Verb for HandoverArgs {
         }
         let members = meter::counters(target.admin()).await;
         driver.stop().await?;
-        aside(format_args!("checking conservation and digests"));
+        print_note(format_args!("checking conservation and digests"));
         let settled = settle::settle(target.admin(), driver.load()).await?;
         pauses.sort_by(f64::total_cmp);
         output::emit_next(

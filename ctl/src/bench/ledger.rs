@@ -18,7 +18,7 @@ use super::target::{Target, TargetArgs};
 use crate::connect::parse_duration;
 use crate::output::{self, Report, count, u64_string};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::stdio::{aside, to_stderr};
+use crate::stdio::{print_note, to_stderr};
 
 const DISK_TIME: Duration = Duration::from_secs(2);
 const TALK_EVERY: Duration = Duration::from_secs(5);
@@ -110,13 +110,13 @@ impl Verb for LedgerArgs {
             driver.go_on_for(TALK_EVERY.min(end.saturating_duration_since(start))).await?;
             let done = driver.load().with(|record| record.done_rows) - done;
             let rate = done as f64 / start.elapsed().as_secs_f64().max(1e-3);
-            aside(format_args!("{} items/s", count(rate as u64)));
+            print_note(format_args!("{} items/s", count(rate as u64)));
         }
         let after = Reading::take(&target, &driver).await;
         let exchange = driver.load().with(|record| record.exchange.summary());
         target.check_alive()?;
         driver.stop().await?;
-        aside(format_args!("checking conservation and digests"));
+        print_note(format_args!("checking conservation and digests"));
         let settled = settle::settle(target.admin(), driver.load()).await?;
         anyhow::ensure!(
             settled.granted_twice == 0,
@@ -141,7 +141,7 @@ pub(super) fn yardstick(target: &Target) -> anyhow::Result<DiskRate> {
         to_stderr(&format!("{dir} is in memory, where an fsync costs nothing: use --work-dir\n"));
     }
     let rate = disk::measure(dir, DISK_TIME)?;
-    aside(format_args!(
+    print_note(format_args!(
         "the disk alone: {} fsyncs/s, p50 {} us",
         rate.fsyncs_per_second as u64, rate.p50_us
     ));

@@ -24,7 +24,7 @@ use crate::input::scan::{ScanControl, ScanOptions};
 use crate::output::{self, Report, count, u64_string};
 use crate::rolloutctl::cluster::verify;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::stdio::aside;
+use crate::stdio::print_note;
 
 const VERIFY_PATIENCE: Duration = Duration::from_secs(120);
 
@@ -75,7 +75,7 @@ impl Verb for SubmitArgs {
             .prefix("submit-")
             .tempdir_in(target.layout().root())
             .context("cannot write the input")?;
-        aside(format_args!("writing {} rows of {} bytes", count(self.rows), self.row_bytes));
+        print_note(format_args!("writing {} rows of {} bytes", count(self.rows), self.row_bytes));
         write_input(&input.path().join("prompts.jsonl"), self.rows, self.row_bytes)?;
         let config = config(input.path())?;
         let session = target.admin().open_session("rolloutctl bench").await?;

@@ -15,7 +15,7 @@ use crate::dev::cluster::DevCluster;
 use crate::dev::layout::Layout;
 use crate::dev::pids::Pids;
 use crate::dev::{DevArgs, identity, ready};
-use crate::stdio::aside;
+use crate::stdio::print_note;
 
 /// Where the cluster's files are put.
 #[derive(Debug, Clone, clap::Args)]
@@ -54,7 +54,7 @@ impl Target {
             .tempdir_in(&base)
             .with_context(|| format!("cannot use {}", base.display()))?;
         let mut cluster = DevCluster::prepare(&DevArgs::members_alone(dir.path().to_owned(), 3))?;
-        aside(format_args!("starting three members in {}", cluster.layout().root().display()));
+        print_note(format_args!("starting three members in {}", cluster.layout().root().display()));
         ready::start_members(&mut cluster).await?;
         let admin = ready::client(&cluster, cluster.admin())?;
         let endpoints = admin.config().endpoints.clone();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rollout_proto::OnWait;
 
-use crate::stdio::aside;
+use crate::stdio::print_note;
 
 /// The earliest time after the start of a wait at which the client reports it.
 const TOLD_AFTER: Duration = Duration::from_millis(600);
@@ -30,7 +30,7 @@ pub(super) fn on_stderr() -> OnWait {
     let wait = Mutex::new(None);
     Arc::new(move |what| {
         if is_news(&mut wait.lock(), Instant::now()) {
-            aside(format_args!("waiting: {what}"));
+            print_note(format_args!("waiting: {what}"));
         }
     })
 }

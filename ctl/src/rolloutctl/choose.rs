@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::Failure;
 use crate::output::{self, counted};
-use crate::stdio::aside;
+use crate::stdio::print_note;
 
 /// The order of the listed elements, and which of them are listed.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -91,7 +91,7 @@ impl ChooseArgs {
         self.titles.apply();
         let more = self.choose(list)?;
         if more > 0 {
-            aside(format_args!("{} not shown: --limit", counted(more as u64, "more line")));
+            print_note(format_args!("{} not shown: --limit", counted(more as u64, "more line")));
         }
         Ok(())
     }

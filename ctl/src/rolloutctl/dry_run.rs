@@ -33,7 +33,7 @@ use super::worker::uncordon::UncordonArgs;
 use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::output::counted;
 use crate::output::{self, Format, Report};
-use crate::stdio::aside;
+use crate::stdio::print_note;
 
 /// A change whose plan needs the state of the cluster.
 pub(super) trait Planned {
@@ -127,7 +127,7 @@ async fn check(client: &Client, requests: Vec<Asked>, format: Format) -> anyhow:
     })
     .await?;
     if !checked {
-        aside(format_args!(
+        print_note(format_args!(
             "the leader's build does not check dry runs: this plan shows only what can be read"
         ));
     }

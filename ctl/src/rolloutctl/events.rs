@@ -21,7 +21,7 @@ use crate::output::{self, Format, write_stdout};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::run::now_wall_ms;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::stdio::{aside, to_stderr};
+use crate::stdio::{print_note, to_stderr};
 
 /// Which events, from where.
 #[derive(Debug, Args)]
@@ -224,7 +224,7 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
 
     fn print_resume_hint(&self, stream: &EventStream) {
         if let Some(position) = stream.position() {
-            aside(format_args!("to go on: {}", self.args.resume(self.namespace, position)));
+            print_note(format_args!("to go on: {}", self.args.resume(self.namespace, position)));
         }
     }
 }

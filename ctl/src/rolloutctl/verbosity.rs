@@ -64,7 +64,7 @@ impl VerbosityArgs {
         let terminal = std::io::stderr().is_terminal();
         let colored = self.color.wanted(terminal, no_color.as_deref(), term.as_deref());
         if self.quiet {
-            stdio::be_quiet();
+            stdio::suppress_notes();
         }
         let filter = match self.filter() {
             Some(filter) => EnvFilter::new(filter),

@@ -44,7 +44,11 @@ impl Planned for SaveArgs {
 impl PlannedHere for RestoreArgs {
     /// Exit status 6 if the directory is in use, like that of the restore.
     fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
-        let shown = SnapshotFile::read(&self.file, &self.file, &Progress::new(stdio::is_quiet()))?;
+        let shown = SnapshotFile::read(
+            &self.file,
+            &self.file,
+            &Progress::new(stdio::are_notes_suppressed()),
+        )?;
         let dir = self.data_dir.display();
         if !is_empty(&self.data_dir)? {
             let text = format!("{dir} is not empty: a member is restored into a directory that is");

@@ -10,7 +10,7 @@ use crate::rolloutctl::Failure;
 use crate::rolloutctl::choose::{OrderArgs, TitleArgs, cut};
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::stdio::aside;
+use crate::stdio::print_note;
 
 /// The call, in errors.
 const WHAT: &str = "list items";
@@ -142,7 +142,7 @@ impl Verb for ListArgs {
             self.order.apply(&mut items)?;
             let more = cut(&mut items, usize::try_from(limit).unwrap_or(usize::MAX));
             if more > 0 {
-                aside(format_args!("{} not shown: --limit", counted(more as u64, "more row")));
+                print_note(format_args!("{} not shown: --limit", counted(more as u64, "more row")));
             }
         }
         self.titles.apply();

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::list;
 use crate::output::Report;
 use crate::rolloutctl::Failure;
-use crate::stdio::aside;
+use crate::stdio::print_note;
 
 /// How often the state is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -66,7 +66,7 @@ pub(super) async fn wait(
         if reported_at.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
             reported_at = Some(Instant::now());
             let lacks = member.lacks_entries();
-            aside(format_args!("member {name} joins: {lacks} behind"));
+            print_note(format_args!("member {name} joins: {lacks} behind"));
         }
         if limit.is_some_and(|limit| begun.elapsed() > limit) {
             let text = format!(

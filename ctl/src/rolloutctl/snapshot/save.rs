@@ -61,8 +61,11 @@ impl Verb for SaveArgs {
         }
         if let Some(dir) = &self.from_dir {
             coordinator::salvage(&self.file, dir, self.confirm.as_deref())?;
-            let shown =
-                SnapshotFile::read(&self.file, &self.file, &Progress::new(stdio::is_quiet()))?;
+            let shown = SnapshotFile::read(
+                &self.file,
+                &self.file,
+                &Progress::new(stdio::are_notes_suppressed()),
+            )?;
             return output::emit(globals.format, &shown);
         }
         until_signal(Box::pin(save(&globals.connect, globals.format, &self))).await
@@ -71,7 +74,7 @@ impl Verb for SaveArgs {
 
 async fn save(connect: &ConnectArgs, format: Format, args: &SaveArgs) -> anyhow::Result<()> {
     let client = connect.client(None)?;
-    let progress = Progress::new(stdio::is_quiet());
+    let progress = Progress::new(stdio::are_notes_suppressed());
     let partial = Partial::next_to(&args.file);
     let mut ended = 0;
     let shown = loop {
@@ -122,7 +125,7 @@ async fn until_signal(work: impl Future<Output = anyhow::Result<()>>) -> anyhow:
         _ = interrupt.recv() => 130,
         _ = terminate.recv() => 143,
     };
-    stdio::aside(format_args!("interrupted: nothing was saved"));
+    stdio::print_note(format_args!("interrupted: nothing was saved"));
     Err(Failure::reported(code).into())
 }
 

@@ -24,7 +24,11 @@ impl Verb for VerifyArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         output::emit(
             globals.format,
-            &SnapshotFile::read(&self.file, &self.file, &Progress::new(stdio::is_quiet()))?,
+            &SnapshotFile::read(
+                &self.file,
+                &self.file,
+                &Progress::new(stdio::are_notes_suppressed()),
+            )?,
         )
     }
 }

@@ -14,7 +14,7 @@ use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use crate::stdio::aside;
+use crate::stdio::print_note;
 
 /// How often to check whether the worker has left.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -137,7 +137,7 @@ async fn drain(
             if reported_at.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
                 reported_at = Some(Instant::now());
                 let so_far = Draining::of(&name, worker.as_ref()).table();
-                aside(format_args!("{}", so_far.trim_end()));
+                print_note(format_args!("{}", so_far.trim_end()));
             }
             tokio::time::sleep(LOOK_EVERY).await;
             worker = look(&client, &settings.namespace, session).await?;
