@@ -11,7 +11,7 @@ use std::time::Duration;
 use rollout_proto::{Client, ClientError, ErrorCode, MemberRef, services, v1};
 use tonic::{Status, Streaming};
 
-use crate::leader_stream::Patience;
+use crate::leader_stream::IdleTimeout;
 
 /// Members report their position every second, so after this silence another one is asked.
 const SILENCE: Duration = Duration::from_secs(4);
@@ -74,7 +74,7 @@ pub(crate) struct EventStream {
     turn: usize,
     /// The oldest index at each member that no longer holds the position.
     gone: BTreeMap<String, u64>,
-    patience: Patience,
+    idle_timeout: IdleTimeout,
 }
 
 impl EventStream {
@@ -93,7 +93,7 @@ impl EventStream {
             open: None,
             turn: 0,
             gone: BTreeMap::new(),
-            patience: Patience::new(client, "watch events"),
+            idle_timeout: IdleTimeout::new(client, "watch events"),
         }
     }
 
@@ -156,7 +156,7 @@ impl EventStream {
         let next = LogPosition { index: message.next_index, position: message.next_position };
         self.start = Start::At(next.max(from));
         self.gone.clear();
-        self.patience.renew();
+        self.idle_timeout.renew();
         let position =
             |event: &v1::Event| LogPosition { index: event.index, position: event.position };
         let events: Vec<v1::Event> =
@@ -203,7 +203,7 @@ impl EventStream {
         // Waiting does not fix a certificate; unreachable members have a moment to come back.
         if let Some(refusal) = refusal
             && refused + silent == members.len()
-            && (silent == 0 || self.patience.waited() >= REFUSED_AFTER)
+            && (silent == 0 || self.idle_timeout.waited() >= REFUSED_AFTER)
         {
             return Err(refusal);
         }
@@ -212,7 +212,7 @@ impl EventStream {
         {
             return Ok(Some(*oldest));
         }
-        self.patience.check()?;
+        self.idle_timeout.check()?;
         tokio::time::sleep(PAUSE).await;
         Ok(None)
     }

@@ -66,13 +66,13 @@ impl<T> LeaderStream<T> {
 }
 
 /// Gives up on streams that open and never deliver anything.
-pub(crate) struct Patience {
+pub(crate) struct IdleTimeout {
     client: Client,
     what: &'static str,
     since: Instant,
 }
 
-impl Patience {
+impl IdleTimeout {
     pub(crate) fn new(client: &Client, what: &'static str) -> Self {
         Self { client: client.clone(), what, since: Instant::now() }
     }

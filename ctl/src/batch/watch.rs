@@ -5,7 +5,7 @@
 
 use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 
-use crate::leader_stream::{LeaderStream, Patience};
+use crate::leader_stream::{IdleTimeout, LeaderStream};
 
 const INTERVAL_MS: u32 = 500;
 
@@ -21,7 +21,7 @@ pub async fn follow(
         name: name.to_owned(),
         interval_ms: INTERVAL_MS,
     };
-    let mut patience = Patience::new(client, "watch the run");
+    let mut idle_timeout = IdleTimeout::new(client, "watch the run");
     loop {
         let opened = client.with_leader_opts("watch the run", CallOptions::read(), |channel| {
             let request = request.clone();
@@ -30,14 +30,14 @@ pub async fn follow(
         let mut stream = LeaderStream::new(client, opened.await?);
         while let Some(message) = stream.next(|message| message.header.as_ref()).await? {
             let Some(run) = message.run else { break };
-            patience.renew();
+            idle_timeout.renew();
             seen(&run);
             if ended(&run) {
                 return Ok(run);
             }
         }
         stream.abandon().await;
-        patience.check()?;
+        idle_timeout.check()?;
     }
 }
 

@@ -6,7 +6,7 @@
 use rollout_proto::{CallOptions, Client, services, v1};
 
 use crate::batch::error::BatchError;
-use crate::leader_stream::{LeaderStream, Patience};
+use crate::leader_stream::{IdleTimeout, LeaderStream};
 
 pub(crate) struct Results {
     client: Client,
@@ -15,15 +15,15 @@ pub(crate) struct Results {
     next: u32,
     segments: u32,
     stream: Option<LeaderStream<v1::ReadResultsResponse>>,
-    patience: Patience,
+    idle_timeout: IdleTimeout,
 }
 
 impl Results {
     /// Some of a run's segments.
     pub(super) fn range(client: &Client, run: u32, segments: std::ops::Range<u32>) -> Self {
-        let patience = Patience::new(client, "read results");
+        let idle_timeout = IdleTimeout::new(client, "read results");
         let (client, first, segments) = (client.clone(), segments.start, segments.end);
-        Self { client, run, first, next: first, segments, stream: None, patience }
+        Self { client, run, first, next: first, segments, stream: None, idle_timeout }
     }
 
     /// How many segments were listed.
@@ -34,7 +34,7 @@ impl Results {
     /// The next segment; None after the last.
     pub(super) async fn next(&mut self) -> Result<Option<v1::ReadResultsResponse>, BatchError> {
         // The caller may have been slow; the wait for the cluster counts from now on.
-        self.patience.renew();
+        self.idle_timeout.renew();
         while self.next < self.segments {
             let Some(stream) = &mut self.stream else {
                 self.stream = Some(self.open().await?);
@@ -50,7 +50,7 @@ impl Results {
                     if let Some(stream) = self.stream.take() {
                         stream.abandon().await;
                     }
-                    self.patience.check()?;
+                    self.idle_timeout.check()?;
                 }
             }
         }
