@@ -45,18 +45,18 @@ pub(super) trait Planned {
 pub(super) trait Checked: Planned {
     /// The requests that it would send, one for each name: those of the command, except for their numbers, because a dry
     /// run opens no session.
-    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>>;
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>>;
 }
 
 /// A request for the leader to check.
 #[derive(Clone)]
-pub(super) struct Asked {
+pub(super) struct PlannedRequest {
     /// The object of the request.
     name: String,
     request: v1::DryRunRequest,
 }
 
-impl Asked {
+impl PlannedRequest {
     fn new<T: DryRunnable>(name: &impl fmt::Display, request: &T) -> Self {
         Self { name: name.to_string(), request: v1::DryRunRequest::of(request) }
     }
@@ -66,23 +66,23 @@ impl Asked {
 pub(super) fn for_each<N: fmt::Display, T: DryRunnable>(
     names: &[N],
     request: impl Fn(&N) -> T,
-) -> anyhow::Result<Vec<Asked>> {
-    Ok(names.iter().map(|name| Asked::new(name, &request(name))).collect())
+) -> anyhow::Result<Vec<PlannedRequest>> {
+    Ok(names.iter().map(|name| PlannedRequest::new(name, &request(name))).collect())
 }
 
 /// The only request.
 pub(super) fn one<T: DryRunnable>(
     name: &impl fmt::Display,
     request: &T,
-) -> anyhow::Result<Vec<Asked>> {
-    Ok(vec![Asked::new(name, request)])
+) -> anyhow::Result<Vec<PlannedRequest>> {
+    Ok(vec![PlannedRequest::new(name, request)])
 }
 
 pub(super) fn job_name(namespace: &str, job: &str) -> Option<v1::JobName> {
     Some(v1::JobName { namespace: namespace.to_owned(), job: job.to_owned() })
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for PlannedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
@@ -110,7 +110,11 @@ pub(super) fn planned<V: Checked + 'static>(verb: V, globals: &Globals) -> Boxed
 ///
 /// # Errors
 /// The refusal of a request, or the worst of several, which were printed.
-async fn check(client: &Client, requests: Vec<Asked>, format: Format) -> anyhow::Result<bool> {
+async fn check(
+    client: &Client,
+    requests: Vec<PlannedRequest>,
+    format: Format,
+) -> anyhow::Result<bool> {
     let mut checked = true;
     each(requests, format, None, async |request, _| {
         let answer = read(client, "dry run", &request.request, |channel, request| async move {

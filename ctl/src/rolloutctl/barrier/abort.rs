@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -79,7 +79,7 @@ impl Verb for AbortArgs {
 }
 
 impl Checked for AbortArgs {
-    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         self.check()?;
         for_each(&self.barriers, |barrier| self.request(namespace, barrier))
     }

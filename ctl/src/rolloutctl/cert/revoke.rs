@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::instant::{parse_instant, shown};
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::{Asked, Checked, one, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, one, planned};
 use crate::rolloutctl::request::numbered;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -108,7 +108,7 @@ impl Verb for RevokeArgs {
 }
 
 impl Checked for RevokeArgs {
-    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         one(&self.identity.as_deref().unwrap_or("everyone"), &self.request())
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::dry_run::{Asked, Checked, for_each, one, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, one, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -52,7 +52,7 @@ impl Verb for UnrevokeArgs {
 }
 
 impl Checked for UnrevokeArgs {
-    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         let request =
             |identity: &str| v1::WithdrawRequest { request: None, identity: identity.to_owned() };
         match self.everyone {

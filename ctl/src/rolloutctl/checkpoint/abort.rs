@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::dry_run::{Asked, Checked, for_each, job_name, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, job_name, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -50,7 +50,7 @@ impl Verb for AbortArgs {
 }
 
 impl Checked for AbortArgs {
-    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         for_each(&self.numbers, |number| v1::AbortCheckpointRequest {
             request: None,
             job: job_name(namespace, &self.job),

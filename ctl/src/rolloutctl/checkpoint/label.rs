@@ -4,7 +4,7 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::{Asked, Checked, job_name, one, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, job_name, one, planned};
 use crate::rolloutctl::request::numbered;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -72,7 +72,7 @@ impl Verb for LabelArgs {
 }
 
 impl Checked for LabelArgs {
-    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         let request = v1::LabelCheckpointRequest {
             request: None,
             job: job_name(namespace, &self.job),

@@ -6,7 +6,7 @@ use rollout_proto::{services, v1};
 
 use super::settings::Setting;
 use crate::output;
-use crate::rolloutctl::dry_run::{Asked, Checked, one, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, one, planned};
 use crate::rolloutctl::request::Numbered;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -42,7 +42,7 @@ impl Verb for SetArgs {
 }
 
 impl Checked for SetArgs {
-    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         let (name, value) = (self.name.clone(), self.value);
         one(&self.name, &v1::SetSettingRequest { request: None, name, value })
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::summary::Dataset;
 use crate::output::counted;
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::{Asked, Checked, one, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, one, planned};
 use crate::rolloutctl::request::Numbered;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -104,7 +104,7 @@ impl Verb for CreateArgs {
 }
 
 impl Checked for CreateArgs {
-    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         let request = v1::CreateDatasetRequest {
             request: None,
             namespace: namespace.to_owned(),

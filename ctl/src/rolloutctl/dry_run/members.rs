@@ -293,7 +293,7 @@ fn instead(survey: &Survey, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rolloutctl::status::{MemberLine as Asked, MemberReport};
+    use crate::rolloutctl::status::{MemberLine as StatusLine, MemberReport};
 
     fn voter(name: &str) -> MemberLine {
         MemberLine {
@@ -309,35 +309,35 @@ mod tests {
         }
     }
 
-    fn asked(name: &str, answers: bool) -> Asked {
+    fn status_line(name: &str, answers: bool) -> StatusLine {
         let report = answers.then(MemberReport::default);
-        Asked { name: name.into(), report, ..Asked::default() }
+        StatusLine { name: name.into(), report, ..StatusLine::default() }
     }
 
     #[test]
     fn a_removal_that_leaves_no_majority_is_refused_with_what_to_do_instead() {
         let members = [voter("c1"), voter("c2"), voter("c3")];
-        let all = vec![asked("c1", true), asked("c2", true), asked("c3", true)];
+        let all = vec![status_line("c1", true), status_line("c2", true), status_line("c3", true)];
         let survey = Survey { members: all, ..Survey::default() };
         assert!(check_majority(&members, &survey, "c1").is_ok());
-        let some = vec![asked("c1", true), asked("c2", true), asked("c3", false)];
+        let some = vec![status_line("c1", true), status_line("c2", true), status_line("c3", false)];
         let survey = Survey { members: some, ..Survey::default() };
         let refused = check_majority(&members, &survey, "c1").unwrap_err().to_string();
         assert!(refused.contains("bring back c3 first: start it"), "{refused}");
         assert!(!refused.contains("member replace"), "it may be alive: {refused}");
         // A member that waits with an empty disk answers, and has no vote.
-        let mut wiped = asked("c3", true);
+        let mut wiped = status_line("c3", true);
         if let Some(report) = &mut wiped.report {
             report.role = AWAITING_REPLACE.into();
         }
-        let waits = vec![asked("c1", true), asked("c2", true), wiped];
+        let waits = vec![status_line("c1", true), status_line("c2", true), wiped];
         let waits = Survey { members: waits, ..Survey::default() };
         let refused = check_majority(&members, &waits, "c1").unwrap_err().to_string();
         assert!(refused.contains("1 answer and 2 are needed; c3 would not"), "{refused}");
         assert!(refused.contains("do this instead: rolloutctl member replace c3 "), "{refused}");
         // Every write waits for a member that answers and lags far behind.
         let survey = Survey {
-            members: ["c1", "c2", "c3"].map(|name| asked(name, true)).into(),
+            members: ["c1", "c2", "c3"].map(|name| status_line(name, true)).into(),
             ..Survey::default()
         };
         let lagging = MemberLine { behind: Some("257".into()), ..voter("c3") };
@@ -349,7 +349,7 @@ mod tests {
         assert!(refused.starts_with("c3 lacks 257 entries"), "{refused}");
         assert!(check_pace(&lags[1], &survey).is_ok());
         // Removing the dead one loses nothing.
-        let some = vec![asked("c1", true), asked("c2", true), asked("c3", false)];
+        let some = vec![status_line("c1", true), status_line("c2", true), status_line("c3", false)];
         let survey = Survey { members: some, ..Survey::default() };
         let refused = check_pace(&lags[2], &survey).unwrap_err().to_string();
         assert!(refused.starts_with("c3 does not answer"), "{refused}");
@@ -387,7 +387,9 @@ mod tests {
         let leads = MemberLine { role: "leader".into(), ..voter("c1") };
         let learner = MemberLine { role: "learner".into(), ..voter("c2") };
         let survey = |answers| Survey {
-            members: ["c1", "c2", "c3"].map(|name| asked(name, name == "c1" || answers)).into(),
+            members: ["c1", "c2", "c3"]
+                .map(|name| status_line(name, name == "c1" || answers))
+                .into(),
             ..Survey::default()
         };
         let refused = check_successor(&[leads.clone(), learner.clone()], &survey(true));

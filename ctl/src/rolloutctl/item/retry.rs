@@ -9,7 +9,7 @@ use crate::connect::ConnectArgs;
 use crate::hint::namespace_flag;
 use crate::output::counted;
 use crate::output::{self, Format, Report, u64_string};
-use crate::rolloutctl::dry_run::{Asked, Checked, one, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, one, planned};
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -117,7 +117,7 @@ impl Verb for RetryArgs {
 }
 
 impl Checked for RetryArgs {
-    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         one(&self.run, &request(namespace, &self.run, Some(self.named()?)))
     }
 }

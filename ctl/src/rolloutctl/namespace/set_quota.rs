@@ -9,7 +9,7 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -72,7 +72,7 @@ impl Verb for SetQuotaArgs {
 }
 
 impl Checked for SetQuotaArgs {
-    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         let wanted = self.wanted()?;
         for_each(&self.names, |name| v1::SetQuotaRequest {
             namespace: name.clone(),

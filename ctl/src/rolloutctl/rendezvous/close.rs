@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent;
-use crate::rolloutctl::dry_run::{Asked, Checked, for_each, job_name, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, job_name, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -49,7 +49,7 @@ impl Verb for CloseArgs {
 }
 
 impl Checked for CloseArgs {
-    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         for_each(&self.jobs, |job| v1::RendezvousCloseRequest {
             request: None,
             job: job_name(namespace, job),

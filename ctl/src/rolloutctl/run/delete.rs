@@ -11,7 +11,7 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
-use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
@@ -63,7 +63,7 @@ impl Verb for DeleteArgs {
 }
 
 impl Checked for DeleteArgs {
-    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         for_each(&self.names, |name| request(namespace, name))
     }
 }

@@ -5,7 +5,7 @@
 use rollout_proto::v1::RunAction;
 
 use super::control::{ControlArgs, control};
-use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which run, and why.
@@ -25,7 +25,7 @@ impl Verb for ResumeArgs {
 }
 
 impl Checked for ResumeArgs {
-    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         let request = |name: &String| self.which.request(namespace, name, RunAction::Resume);
         for_each(&self.which.names, request)
     }

@@ -2,7 +2,7 @@
 
 use super::super::item;
 use crate::completer::{self, Names};
-use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -31,7 +31,7 @@ impl Verb for RetryArgs {
 }
 
 impl Checked for RetryArgs {
-    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         for_each(&self.names, |name| item::retry::request(namespace, name, None))
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format, Report, duration};
-use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -84,7 +84,7 @@ impl SetDeadlineArgs {
 }
 
 impl Checked for SetDeadlineArgs {
-    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         for_each(&self.names, |name| self.request(namespace, name))
     }
 }

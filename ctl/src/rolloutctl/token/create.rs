@@ -13,7 +13,7 @@ use super::summary::Token;
 use crate::connect::parse_duration;
 use crate::output::{self, Report, counted, duration};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::{Asked, Checked, one, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, one, planned};
 use crate::rolloutctl::request::{Numbered, RequestName};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -119,7 +119,7 @@ impl Verb for CreateArgs {
 }
 
 impl Checked for CreateArgs {
-    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         // The secret is drawn for the check alone.
         one(&self.name, &self.request(&JoinToken::draw(&self.name))?)
     }

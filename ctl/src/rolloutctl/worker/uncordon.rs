@@ -4,7 +4,7 @@ use rollout_proto::v1;
 
 use super::cordon::cordon;
 use crate::completer::{self, Names};
-use crate::rolloutctl::dry_run::{Asked, Checked, for_each, planned};
+use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -39,7 +39,7 @@ impl Verb for UncordonArgs {
 }
 
 impl Checked for UncordonArgs {
-    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<Asked>> {
+    fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         let namespace = || namespace.to_owned();
         for_each(&self.names, |name| v1::CordonWorkerRequest {
             namespace: namespace(),
