@@ -79,7 +79,7 @@ pub struct Sampling {
 
 /// Why an engine may not run a row with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Doubt {
+pub enum SamplingProblem {
     /// A value that engines refuse.
     Refused(String),
     /// A parameter that is unknown here; an engine may know it.
@@ -134,7 +134,7 @@ impl Sampling {
     /// error says why the row's value is not an object of parameters.
     ///
     /// The engine decides which parameters are valid: a row with an unsupported one is one failed row.
-    pub fn of_row(&self, row: &RawValue) -> Result<(String, Option<Doubt>), String> {
+    pub fn of_row(&self, row: &RawValue) -> Result<(String, Option<SamplingProblem>), String> {
         let wrong = |error: serde_json::Error| nearest::explain(&plain_message(&error));
         let describe = |error: CanonicalError| error.to_string();
         let Fields(fields) = serde_json::from_str(row.get()).map_err(wrong)?;
@@ -144,8 +144,8 @@ impl Sampling {
         match serde_json::from_str::<Self>(row.get()) {
             Ok(own) => {
                 let merged = own.over(self);
-                let doubt = merged.check().err().map(refused);
-                Ok((merged.canonical_json().map_err(describe)?, doubt))
+                let problem = merged.check().err().map(refused);
+                Ok((merged.canonical_json().map_err(describe)?, problem))
             }
             // Unchanged: its name or type is unknown here.
             Err(error) => {
@@ -154,27 +154,32 @@ impl Sampling {
                     serde_json::from_str(&run).map_err(wrong)?;
                 all.extend(fields.iter().map(|(key, value)| (&**key, *value)));
                 let all = serde_json::to_string(&all).map_err(wrong)?;
-                let doubt = self.doubt_of(&fields).unwrap_or_else(|| Doubt::Refused(wrong(error)));
-                Ok((canonical_text(&all).map_err(describe)?, Some(doubt)))
+                let problem = self
+                    .problem_of(&fields)
+                    .unwrap_or_else(|| SamplingProblem::Refused(wrong(error)));
+                Ok((canonical_text(&all).map_err(describe)?, Some(problem)))
             }
         }
     }
 
     /// Why an engine may refuse a row's parameters when some are unknown or have the wrong type. A known, invalid
     /// parameter takes precedence over an unknown one.
-    fn doubt_of(&self, fields: &[(std::borrow::Cow<'_, str>, &RawValue)]) -> Option<Doubt> {
+    fn problem_of(
+        &self,
+        fields: &[(std::borrow::Cow<'_, str>, &RawValue)],
+    ) -> Option<SamplingProblem> {
         let mut unknown = None;
         let mut valid = Self::default();
         for (key, value) in fields {
             // The parser does not name the field of an invalid value, so each field is tried alone. Every known
             // parameter accepts null.
             if let Err(reason) = one(key, RawValue::NULL) {
-                unknown.get_or_insert(Doubt::Unknown(reason));
+                unknown.get_or_insert(SamplingProblem::Unknown(reason));
                 continue;
             }
             match one(key, value) {
                 Ok(one) => valid = one.over(&valid),
-                Err(reason) => return Some(Doubt::Refused(format!("{key}: {reason}"))),
+                Err(reason) => return Some(SamplingProblem::Refused(format!("{key}: {reason}"))),
             }
         }
         valid.over(self).check().err().map(refused).or(unknown)
@@ -224,8 +229,8 @@ fn one(key: &str, value: &RawValue) -> Result<Sampling, String> {
 }
 
 /// An out-of-bounds value, by its key in a row.
-fn refused((key, message): Wrong) -> Doubt {
-    Doubt::Refused(format!("{}: {message}", key.strip_prefix("sampling.").unwrap_or(key)))
+fn refused((key, message): Wrong) -> SamplingProblem {
+    SamplingProblem::Refused(format!("{}: {message}", key.strip_prefix("sampling.").unwrap_or(key)))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::mapping::Mapping;
 use super::openai;
 use super::task::Task;
 use crate::canonical::{Fields, canonical, plain_message};
-use crate::sampling::{Doubt, Sampling};
+use crate::sampling::{Sampling, SamplingProblem};
 
 /// The most bytes of a row's own id, as JSON.
 pub const ID_BYTES_MAX: usize = 1024;
@@ -131,11 +131,11 @@ impl<'a> Row<'a> {
         };
         if let Some(own) = own {
             let wrong = |message| line.at(own, format!("\"sampling_params\": {message}"));
-            let (merged, doubt) = sampling.of_row(own).map_err(wrong)?;
+            let (merged, problem) = sampling.of_row(own).map_err(wrong)?;
             row.sampling_json = Some(merged);
-            match doubt {
-                Some(Doubt::Refused(why)) => row.refused = Some(wrong(why)),
-                Some(Doubt::Unknown(why)) => row.unknown = Some(wrong(why)),
+            match problem {
+                Some(SamplingProblem::Refused(why)) => row.refused = Some(wrong(why)),
+                Some(SamplingProblem::Unknown(why)) => row.unknown = Some(wrong(why)),
                 None => {}
             }
         }

@@ -72,9 +72,12 @@ fn a_parameter_that_an_engine_will_refuse_is_reported_and_passed_on_unchanged() 
         ),
     ] {
         let raw: &RawValue = serde_json::from_str(row).unwrap();
-        let (canonical, doubt) = parse("max_tokens = 16").of_row(raw).unwrap();
+        let (canonical, problem) = parse("max_tokens = 16").of_row(raw).unwrap();
         assert_eq!(canonical, merged);
-        assert!(matches!(doubt, Some(Doubt::Refused(why)) if why.contains(what)), "{row}");
+        assert!(
+            matches!(problem, Some(SamplingProblem::Refused(why)) if why.contains(what)),
+            "{row}"
+        );
     }
 }
 
@@ -91,10 +94,10 @@ fn a_valid_row_has_no_error_and_an_unknown_parameter_only_a_warning() {
         assert_eq!(parse("max_tokens = 16").of_row(row).unwrap().1, None, "{good}");
     }
     let row: &RawValue = serde_json::from_str(r#"{"temprature": 1}"#).unwrap();
-    let (canonical, doubt) = parse("max_tokens = 16").of_row(row).unwrap();
+    let (canonical, problem) = parse("max_tokens = 16").of_row(row).unwrap();
     assert_eq!(canonical, r#"{"max_tokens":16,"temprature":1}"#);
     let told = "unknown key \"temprature\", did you mean \"temperature\"?";
-    assert!(matches!(doubt, Some(Doubt::Unknown(why)) if why.contains(told)));
+    assert!(matches!(problem, Some(SamplingProblem::Unknown(why)) if why.contains(told)));
 }
 
 #[test]
