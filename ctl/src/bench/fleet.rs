@@ -7,9 +7,9 @@
 
 mod certs;
 mod check;
-mod crew;
 mod figures;
 pub(crate) mod part;
+mod part_processes;
 mod phase;
 mod plan;
 mod reads;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 
-use self::crew::Crew;
+use self::part_processes::Crew;
 use self::phase::{Phase, Reading};
 use self::plan::{Plan, Shape};
 use self::reads::Reads;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 
-use super::crew::Crew;
 use super::figures::FleetSettled;
 use super::part::OrderReply;
+use super::part_processes::Crew;
 use super::runs::Runs;
 use crate::bench::coverage::Bits;
 use crate::bench::settle;

@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use rollout_proto::v1::CountersResponse;
 
 use super::FleetArgs;
-use super::crew::Crew;
 use super::figures::{FleetFigures, GeneratorShare, Idle, MemberShare, Rate};
+use super::part_processes::Crew;
 use super::reads::{ReadTimes, Reads};
 use super::tally::{Spreads, Tally};
 use crate::bench::meter::{self, tenth};

@@ -11,7 +11,7 @@ use rollout_proto::{Client, Session, services, v1};
 use rollout_storage::BlobStore;
 
 use super::FleetArgs;
-use super::crew::Crew;
+use super::part_processes::Crew;
 use super::plan::Shape;
 use super::row_record::RunOf;
 use crate::bench::declare::{NewRun, add_rows, create_run};
