@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 
-use self::part_processes::Crew;
+use self::part_processes::PartProcesses;
 use self::phase::{Phase, Reading};
 use self::plan::{Plan, Shape};
 use self::reads::Reads;
@@ -173,7 +173,7 @@ impl Verb for Box<FleetArgs> {
         self.shape(None)?;
         let target = Target::open(&globals.connect, &self.target).await?;
         let mut fleet = Box::pin(Fleet::start(target, *self)).await?;
-        let first = Reading::take(&fleet.target, &mut fleet.crew, false).await?.epoch;
+        let first = Reading::take(&fleet.target, &mut fleet.processes, false).await?.epoch;
         fleet.measure_calm(globals.format).await?;
         let runs = fleet.declare().await?;
         print_note(format_args!("warming up for {:?}", fleet.args.warmup));
@@ -186,8 +186,8 @@ impl Verb for Box<FleetArgs> {
         ));
         let some = fleet.args.lose_share > 0.0;
         let away = check::Away { some, for_good: some && fleet.args.lose_for.is_none() };
-        let Fleet { target, crew, .. } = &mut fleet;
-        let mut settled = check::check(target, crew, &runs, away).await?;
+        let Fleet { target, processes, .. } = &mut fleet;
+        let mut settled = check::check(target, processes, &runs, away).await?;
         settled.epoch_changes =
             status::survey(target.admin()).await.coord_epoch.saturating_sub(first);
         output::emit_next(globals.format, &settled)?;
@@ -203,7 +203,7 @@ struct Fleet {
     args: FleetArgs,
     shape: Shape,
     target: Target,
-    crew: Crew,
+    processes: PartProcesses,
     reads: Reads,
     _certificates: tempfile::TempDir,
 }
@@ -230,15 +230,15 @@ impl Fleet {
             linger_ms: args.linger.as_millis() as u64,
             connecting: args.connecting,
         };
-        let processes = args.process_count(open_files::raise());
+        let process_count = args.process_count(open_files::raise());
         let reads = Reads::start(target.another_admin()?, shape.worker_namespace(0));
         if shape.namespaces > 1 {
             runs::create_namespaces(target.admin(), &shape).await?;
         }
-        let crew = Crew::start(&plan, processes).await?;
-        let mut fleet = Self { args, shape, target, crew, reads, _certificates: certificates };
+        let processes = PartProcesses::start(&plan, process_count).await?;
+        let mut fleet = Self { args, shape, target, processes, reads, _certificates: certificates };
         print_note(format_args!(
-            "connecting {} workers from {processes} processes",
+            "connecting {} workers from {process_count} processes",
             fleet.args.workers
         ));
         let start = Instant::now();
@@ -250,7 +250,7 @@ impl Fleet {
     async fn wait_connected(&mut self, workers: u64, patience: Duration) -> anyhow::Result<()> {
         let start = Instant::now();
         loop {
-            let connected = self.crew.report(false).await?.0.connected;
+            let connected = self.processes.report(false).await?.0.connected;
             if connected >= workers {
                 return Ok(());
             }
@@ -274,11 +274,11 @@ impl Fleet {
 
     async fn begin(&mut self, name: &'static str) -> anyhow::Result<Phase> {
         print_note(format_args!("measuring: {name}"));
-        Phase::begin(name, (&self.target, &mut self.crew, &self.reads)).await
+        Phase::begin(name, (&self.target, &mut self.processes, &self.reads)).await
     }
 
     async fn end(&mut self, format: Format, phase: Phase) -> anyhow::Result<()> {
-        let all = (&self.target, &mut self.crew, &self.reads);
+        let all = (&self.target, &mut self.processes, &self.reads);
         output::emit_next(format, &phase.end(&self.args, all).await?)
     }
 
@@ -295,7 +295,7 @@ impl Fleet {
         let start = Instant::now();
         let of = (&self.args, &self.shape);
         let whole = self.args.whole();
-        let runs = runs::declare(self.target.admin(), of, whole, &mut self.crew).await?;
+        let runs = runs::declare(self.target.admin(), of, whole, &mut self.processes).await?;
         let rows: u64 = runs.all.iter().map(|of| of.rows).sum();
         let seconds = start.elapsed().as_secs_f64();
         print_note(format_args!(
@@ -326,11 +326,11 @@ impl Fleet {
     }
 
     async fn lose(&mut self, half: Duration) -> anyhow::Result<()> {
-        self.crew.lose(per_mille(self.args.lose_share)).await?;
+        self.processes.lose(per_mille(self.args.lose_share)).await?;
         let Some(gone) = self.args.lose_for else { return self.go_on(half).await };
         self.go_on(gone).await?;
         let returned = Instant::now();
-        self.crew.lose(0).await?;
+        self.processes.lose(0).await?;
         self.wait_connected(self.args.workers.into(), STOP_PATIENCE).await?;
         print_note(format_args!(
             "all are connected again after {:.1} s",
@@ -365,7 +365,7 @@ impl Fleet {
     async fn stop(&mut self) -> anyhow::Result<()> {
         let start = Instant::now();
         loop {
-            let left = self.crew.stop().await?;
+            let left = self.processes.stop().await?;
             if left == 0 {
                 return Ok(());
             }

@@ -11,7 +11,7 @@ use anyhow::{bail, ensure};
 
 use super::figures::FleetSettled;
 use super::part::OrderReply;
-use super::part_processes::Crew;
+use super::part_processes::PartProcesses;
 use super::runs::Runs;
 use crate::bench::coverage::Bits;
 use crate::bench::settle;
@@ -34,16 +34,16 @@ pub(super) struct Away {
 /// The first difference, naming the run.
 pub(super) async fn check(
     target: &Target,
-    crew: &mut Crew,
+    processes: &mut PartProcesses,
     runs: &Runs,
     away: Away,
 ) -> anyhow::Result<FleetSettled> {
     let mut settled = FleetSettled::default();
-    let (tally, _) = crew.report(false).await?;
+    let (tally, _) = processes.report(false).await?;
     settled.violations = tally.counts.violations;
     settled.started = tally.counts.rows_started;
     settled.started_again = tally.counts.rows_started_again;
-    let replies = crew.rows().await?;
+    let replies = processes.rows().await?;
     for of in &runs.all {
         let (mut started, mut accepted) = (Bits::new(of.rows), Bits::new(of.rows));
         let mut twice = 0;

@@ -1,7 +1,7 @@
 //! The processes of the generator, as their parent sees them.
 //!
 //! Invariant: every order goes to all of them, and all answer before the next one. A process that ends or hangs ends
-//! the benchmark. Dropping the crew kills them. Deliberately absent: what they do (`part`).
+//! the benchmark. Dropping this struct kills them. Deliberately absent: what they do (`part`).
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -26,21 +26,21 @@ struct Process {
 }
 
 /// All processes.
-pub(super) struct Crew {
+pub(super) struct PartProcesses {
     processes: Vec<Process>,
 }
 
-impl Crew {
+impl PartProcesses {
     /// Starts `processes`, which share the workers of the plan evenly.
     pub(super) async fn start(plan: &Plan, processes: u32) -> anyhow::Result<Self> {
-        let mut crew = Self { processes: Vec::new() };
+        let mut all = Self { processes: Vec::new() };
         for number in 0..processes {
             let own = Plan { first: number, step: processes, ..plan.clone() };
             let mut process = Process::start()?;
             process.order(&Order::Start(Box::new(own))).await?;
-            crew.processes.push(process);
+            all.processes.push(process);
         }
-        Ok(crew)
+        Ok(all)
     }
 
     pub(super) fn len(&self) -> usize {

@@ -11,7 +11,7 @@ use rollout_proto::v1::CountersResponse;
 
 use super::FleetArgs;
 use super::figures::{FleetFigures, GeneratorShare, Idle, MemberShare, Rate};
-use super::part_processes::Crew;
+use super::part_processes::PartProcesses;
 use super::reads::{ReadTimes, Reads};
 use super::tally::{Spreads, Tally};
 use crate::bench::meter::{self, tenth};
@@ -32,11 +32,11 @@ impl Reading {
     /// Takes a reading. With `reset` the generator's times start a new window.
     pub(super) async fn take(
         target: &Target,
-        crew: &mut Crew,
+        processes: &mut PartProcesses,
         reset: bool,
     ) -> anyhow::Result<Self> {
         let counters = meter::counters(target.admin()).await;
-        let (tally, spreads) = crew.report(reset).await?;
+        let (tally, spreads) = processes.report(reset).await?;
         let at = Instant::now();
         let survey = status::survey(target.admin()).await;
         let leader = survey.leader.unwrap_or_default();
@@ -53,9 +53,9 @@ pub(super) struct Phase {
 impl Phase {
     pub(super) async fn begin(
         name: &'static str,
-        (target, crew, reads): (&Target, &mut Crew, &Reads),
+        (target, processes, reads): (&Target, &mut PartProcesses, &Reads),
     ) -> anyhow::Result<Self> {
-        let before = Reading::take(target, crew, true).await?;
+        let before = Reading::take(target, processes, true).await?;
         reads.take();
         Ok(Self { name, before })
     }
@@ -68,10 +68,10 @@ impl Phase {
     pub(super) async fn end(
         self,
         args: &FleetArgs,
-        (target, crew, reads): (&Target, &mut Crew, &Reads),
+        (target, processes, reads): (&Target, &mut PartProcesses, &Reads),
     ) -> anyhow::Result<FleetFigures> {
-        let after = Reading::take(target, crew, false).await?;
-        figures(args, self.name, (&self.before, &after), (crew.len(), reads.take()))
+        let after = Reading::take(target, processes, false).await?;
+        figures(args, self.name, (&self.before, &after), (processes.len(), reads.take()))
     }
 }
 

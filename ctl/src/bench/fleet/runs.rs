@@ -11,7 +11,7 @@ use rollout_proto::{Client, Session, services, v1};
 use rollout_storage::BlobStore;
 
 use super::FleetArgs;
-use super::part_processes::Crew;
+use super::part_processes::PartProcesses;
 use super::plan::Shape;
 use super::row_record::RunOf;
 use crate::bench::declare::{NewRun, add_rows, create_run};
@@ -34,7 +34,7 @@ pub(super) async fn declare(
     client: &Client,
     (args, shape): (&FleetArgs, &Shape),
     seconds: Duration,
-    crew: &mut Crew,
+    processes: &mut PartProcesses,
 ) -> anyhow::Result<Runs> {
     let session = client.open_session("rolloutctl bench").await?;
     let objects = Objects::Named(BlobStore::open(session.store_url())?);
@@ -56,7 +56,7 @@ pub(super) async fn declare(
         let (run, folder) = create_run((client, &session), &new, |_, _| {}).await?;
         all.push(RunOf { run, namespace, name, folder, model, rows });
     }
-    crew.learn(all.clone()).await?;
+    processes.learn(all.clone()).await?;
     for of in &all {
         let new = NewRun {
             namespace: &of.namespace,
