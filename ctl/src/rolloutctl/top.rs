@@ -36,7 +36,7 @@ pub(crate) struct TopArgs {
 const EVERY_MIN: Duration = Duration::from_millis(200);
 
 /// The result of one refresh.
-struct Look {
+struct Refresh {
     survey: Survey,
     runs: Result<Vec<Run>, String>,
     workers: Result<Vec<v1::WorkerInfo>, String>,
@@ -88,7 +88,7 @@ impl Signals {
 enum Next<T> {
     Done(T),
     /// A key requests a refresh now.
-    Look,
+    Refresh,
     Quit,
 }
 
@@ -100,7 +100,7 @@ struct Top {
     /// False once no more keys will arrive.
     has_keys: bool,
     view: View,
-    look: Option<Look>,
+    refresh: Option<Refresh>,
     speeds: Speeds,
 }
 
@@ -110,12 +110,12 @@ impl Top {
         let screen = Screen::open()?;
         let keys = screen::keys()?;
         let (view, speeds) = (View::new(colored), Speeds::new());
-        Ok(Self { screen, signals, keys, has_keys: true, view, look: None, speeds })
+        Ok(Self { screen, signals, keys, has_keys: true, view, refresh: None, speeds })
     }
 
     fn draw(&mut self) -> std::io::Result<()> {
-        let Self { screen, view, look, speeds, .. } = self;
-        screen.draw(|frame| view.draw(frame, look.as_ref(), speeds))
+        let Self { screen, view, refresh, speeds, .. } = self;
+        screen.draw(|frame| view.draw(frame, refresh.as_ref(), speeds))
     }
 
     /// Handles keys until `done` resolves.
@@ -136,7 +136,7 @@ impl Top {
             };
             match action {
                 KeyAction::Redraw => self.draw()?,
-                KeyAction::Look => return Ok(Next::Look),
+                KeyAction::Refresh => return Ok(Next::Refresh),
                 KeyAction::Quit => return Ok(Next::Quit),
             }
         }
@@ -159,14 +159,15 @@ impl Verb for TopArgs {
         let mut rates = Rates::default();
         top.draw()?;
         loop {
-            match top.until(look(&client, &settings.namespace)).await? {
-                Next::Done(look) => {
-                    let speeds = look.runs.as_ref().map(|runs| rates.observe(Instant::now(), runs));
+            match top.until(refresh(&client, &settings.namespace)).await? {
+                Next::Done(refresh) => {
+                    let speeds =
+                        refresh.runs.as_ref().map(|runs| rates.observe(Instant::now(), runs));
                     top.speeds = speeds.unwrap_or_default();
-                    top.look = Some(look);
+                    top.refresh = Some(refresh);
                     top.draw()?;
                 }
-                Next::Look => continue,
+                Next::Refresh => continue,
                 Next::Quit => return Ok(()),
             }
             if let Next::Quit = top.until(tokio::time::sleep(every)).await? {
@@ -181,7 +182,7 @@ fn at_once() -> CallOptions {
     CallOptions { timeout: Some(Duration::from_secs(2)), ..CallOptions::read() }
 }
 
-async fn look(client: &Client, namespace: &str) -> Look {
+async fn refresh(client: &Client, namespace: &str) -> Refresh {
     let survey = status::survey(client).await;
     if survey.leader.is_none() {
         let nobody = || match survey.health {
@@ -189,7 +190,7 @@ async fn look(client: &Client, namespace: &str) -> Look {
             _ => "there is no leader, and only a leader can answer".to_owned(),
         };
         let (runs, workers) = (Err(nobody()), Err(nobody()));
-        return Look { survey, runs, workers };
+        return Refresh { survey, runs, workers };
     }
     let words = |error: ClientError| error.to_string();
     let request = v1::ListRunsRequest { namespace: namespace.to_owned() };
@@ -210,7 +211,7 @@ async fn look(client: &Client, namespace: &str) -> Look {
         .await
         .map(|answer| answer.workers)
         .map_err(words);
-    Look { survey, runs, workers }
+    Refresh { survey, runs, workers }
 }
 
 #[cfg(test)]

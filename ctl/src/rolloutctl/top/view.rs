@@ -10,7 +10,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Paragraph};
 
-use super::Look;
+use super::Refresh;
 use super::tables::{self, RUN_ORDERS, Speeds, WORKER_ORDERS};
 use crate::output::{Report as _, Table};
 
@@ -35,7 +35,7 @@ pub(super) enum KeyAction {
     /// Redraw the screen.
     Redraw,
     /// Query the cluster now.
-    Look,
+    Refresh,
     /// End the program.
     Quit,
 }
@@ -75,7 +75,7 @@ impl View {
             KeyCode::Esc if self.help => self.help = false,
             KeyCode::Char('q') | KeyCode::Esc => return KeyAction::Quit,
             KeyCode::Char('?') | KeyCode::Char('h') => self.help = !self.help,
-            KeyCode::Char(' ') => return KeyAction::Look,
+            KeyCode::Char(' ') => return KeyAction::Refresh,
             KeyCode::Tab | KeyCode::BackTab => self.active = 1 - self.active,
             KeyCode::Up | KeyCode::Char('k') => pane.line = pane.line.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => pane.line = pane.line.saturating_add(1),
@@ -93,13 +93,18 @@ impl View {
     }
 
     /// Draws the latest data, or that there is none yet.
-    pub(super) fn draw(&mut self, frame: &mut Frame<'_>, look: Option<&Look>, speeds: &Speeds) {
+    pub(super) fn draw(
+        &mut self,
+        frame: &mut Frame<'_>,
+        refresh: Option<&Refresh>,
+        speeds: &Speeds,
+    ) {
         let area = frame.area();
-        let Some(look) = look else {
+        let Some(refresh) = refresh else {
             frame.render_widget(Paragraph::new("looking"), area);
             return;
         };
-        let survey = look.survey.table();
+        let survey = refresh.survey.table();
         let lines = u16::try_from(survey.lines().count()).unwrap_or(u16::MAX);
         let survey_height = lines.saturating_add(1).min(area.height / 2);
         let heights = [
@@ -109,13 +114,13 @@ impl View {
             Constraint::Length(1),
         ];
         let [above, runs, workers, below] = Layout::vertical(heights).areas(area);
-        self.draw_survey(frame, above, look.survey.health, &survey);
-        let table = look.runs.as_ref().map(|all| {
+        self.draw_survey(frame, above, refresh.survey.health, &survey);
+        let table = refresh.runs.as_ref().map(|all| {
             let Pane { order, reversed, .. } = self.panes[0];
             tables::runs(all, speeds, order, reversed)
         });
         self.draw_pane(frame, runs, 0, table);
-        let table = look.workers.as_ref().map(|all| {
+        let table = refresh.workers.as_ref().map(|all| {
             let Pane { order, reversed, .. } = self.panes[1];
             tables::workers(all, order, reversed)
         });
@@ -226,22 +231,22 @@ mod tests {
     use crate::rolloutctl::run::summary::{Run, sample};
     use crate::rolloutctl::status::Survey;
 
-    fn look() -> Look {
+    fn refresh() -> Refresh {
         let run = |name: &str, failed| {
             let mut run = Run { name: name.into(), ..sample() };
             run.counts.failed = failed;
             run
         };
-        Look {
+        Refresh {
             survey: Survey { health: "healthy", ..Survey::default() },
             runs: Ok((0..40).map(|n| run(&format!("run-{n:02}"), n)).collect()),
             workers: Err("there is no leader".into()),
         }
     }
 
-    fn screen(view: &mut View, look: &Look) -> Terminal<TestBackend> {
+    fn screen(view: &mut View, refresh: &Refresh) -> Terminal<TestBackend> {
         let mut terminal = Terminal::new(TestBackend::new(120, 30)).unwrap();
-        terminal.draw(|frame| view.draw(frame, Some(look), &Speeds::new())).unwrap();
+        terminal.draw(|frame| view.draw(frame, Some(refresh), &Speeds::new())).unwrap();
         terminal
     }
 
@@ -257,29 +262,29 @@ mod tests {
 
     #[test]
     fn keys_scroll_sort_help_and_quit() {
-        let (mut view, look) = (View::new(false), look());
-        let first = text(&screen(&mut view, &look));
+        let (mut view, refresh) = (View::new(false), refresh());
+        let first = text(&screen(&mut view, &refresh));
         assert!(first.contains("> 40 runs, by going on, newest"), "{first}");
         assert!(first.contains("workers  unknown: there is no leader"), "{first}");
         assert!(first.trim_end().ends_with("r reverse"), "{first}");
         assert!(first.contains("> run-00") && !first.contains("run-39"), "{first}");
         press(&mut view, KeyCode::End);
-        let end = text(&screen(&mut view, &look));
+        let end = text(&screen(&mut view, &refresh));
         assert!(end.contains("> run-39") && !end.contains("run-00"), "{end}");
         press(&mut view, KeyCode::Up);
-        assert!(text(&screen(&mut view, &look)).contains("> run-38"));
+        assert!(text(&screen(&mut view, &refresh)).contains("> run-38"));
         press(&mut view, KeyCode::Home);
         for _ in 0..4 {
             press(&mut view, KeyCode::Char('s'));
         }
-        let sorted = text(&screen(&mut view, &look));
+        let sorted = text(&screen(&mut view, &refresh));
         assert!(sorted.contains("by failed") && sorted.contains("> run-39"), "{sorted}");
         press(&mut view, KeyCode::Char('r'));
-        assert!(text(&screen(&mut view, &look)).contains("> run-00"));
+        assert!(text(&screen(&mut view, &refresh)).contains("> run-00"));
         assert_eq!(press(&mut view, KeyCode::Char('?')), KeyAction::Redraw);
-        assert!(text(&screen(&mut view, &look)).contains("sort by another column"));
+        assert!(text(&screen(&mut view, &refresh)).contains("sort by another column"));
         assert_eq!(press(&mut view, KeyCode::Esc), KeyAction::Redraw, "it closes the help");
-        assert_eq!(press(&mut view, KeyCode::Char(' ')), KeyAction::Look);
+        assert_eq!(press(&mut view, KeyCode::Char(' ')), KeyAction::Refresh);
         assert_eq!(press(&mut view, KeyCode::Char('q')), KeyAction::Quit);
         let ctrl_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(view.key(ctrl_c), KeyAction::Quit);
@@ -295,12 +300,12 @@ mod tests {
         };
         let worker =
             v1::WorkerInfo { name: "w1".into(), state: "ready".into(), ..Default::default() };
-        let look = Look {
+        let refresh = Refresh {
             survey: Survey { health: "no leader", alarms: vec![alarm], ..Survey::default() },
             runs: Err("there is no leader".into()),
             workers: Ok(vec![worker]),
         };
-        let shown = text(&screen(&mut View::new(true), &look));
+        let shown = text(&screen(&mut View::new(true), &refresh));
         assert!(shown.contains("runs     unknown: there is no leader"), "{shown}");
         assert!(shown.contains("alarm    NO_LEADER: 1 of 3 voters answer   fix: start"), "{shown}");
         assert!(shown.contains("w1      ready"), "{shown}");
@@ -309,7 +314,7 @@ mod tests {
     #[test]
     fn without_colours_nothing_has_a_style() {
         let styled = |colored| {
-            let terminal = screen(&mut View::new(colored), &look());
+            let terminal = screen(&mut View::new(colored), &refresh());
             let buffer = terminal.backend().buffer();
             buffer.content().iter().any(|cell| cell.fg != Color::Reset || !cell.modifier.is_empty())
         };
