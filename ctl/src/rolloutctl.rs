@@ -66,7 +66,7 @@ pub fn main(version: &'static str) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let cli = parse(version);
-    let paint = cli.verbosity.begin();
+    let error_style = cli.verbosity.begin();
     let mut builder = match cli.command {
         // The only command with work for several cores; a load generator must not use them.
         Command::Bench(BenchVerb::Submit(_)) => tokio::runtime::Builder::new_multi_thread(),
@@ -82,7 +82,7 @@ pub fn main(version: &'static str) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            to_stderr(&paint.error(exit::explain(&error)));
+            to_stderr(&error_style.error(exit::explain(&error)));
             tracing::info!(trace_id = traced.trace_id(), "the command failed");
             ExitCode::from(exit::code(&error))
         }

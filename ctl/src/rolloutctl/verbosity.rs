@@ -53,13 +53,13 @@ impl Color {
 
 /// How errors are formatted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Paint {
+pub(super) struct ErrorStyle {
     colored: bool,
 }
 
 impl VerbosityArgs {
     /// Applies the verbosity and color settings to this process.
-    pub(super) fn begin(&self) -> Paint {
+    pub(super) fn begin(&self) -> ErrorStyle {
         let (no_color, term) = (std::env::var_os("NO_COLOR"), std::env::var_os("TERM"));
         let terminal = std::io::stderr().is_terminal();
         let colored = self.color.wanted(terminal, no_color.as_deref(), term.as_deref());
@@ -77,7 +77,7 @@ impl VerbosityArgs {
             .with_writer(std::io::stderr)
             .with_ansi(colored)
             .init();
-        Paint { colored }
+        ErrorStyle { colored }
     }
 
     /// Whether terminal output has colors.
@@ -97,7 +97,7 @@ impl VerbosityArgs {
     }
 }
 
-impl Paint {
+impl ErrorStyle {
     /// The text of [`explain`](super::exit::explain), with its first word in bold red.
     pub(super) fn error(self, text: String) -> String {
         match text.strip_prefix("error:") {
@@ -148,8 +148,8 @@ mod tests {
         assert!(!verbosity_args("status --color=never").color.wanted(true, None, None));
 
         let said = || "error: no leader\n  explain: …\n".to_owned();
-        assert_eq!(Paint { colored: false }.error(said()), said());
-        let painted = Paint { colored: true }.error(said());
+        assert_eq!(ErrorStyle { colored: false }.error(said()), said());
+        let painted = ErrorStyle { colored: true }.error(said());
         assert_eq!(painted, "\x1b[1;31merror:\x1b[0m no leader\n  explain: …\n");
     }
 }
