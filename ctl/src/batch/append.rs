@@ -102,14 +102,14 @@ impl Append<'_> {
         if read.rows == 0 {
             return Err(BatchError::Empty);
         }
-        let (admission, have) = self.join(join, listing, &store).await?;
+        let (admission, existing) = self.join(join, listing, &store).await?;
         if admission.has_conflicts() {
             let options = ScanOptions { admission: Some(admission), ..self.options.clone() };
             let read = upload::check(self.files.to_vec(), rules, options, self.rewound());
             return Ok(Round::Over(Appended::Refused(read.await?)));
         }
         let lacking = admission.lacking();
-        let (there, rows) = (read.rows - lacking, have.rows + lacking);
+        let (there, rows) = (read.rows - lacking, existing.rows + lacking);
         let whole = Round::Over(Appended::Whole { added: lacking, there, rows });
         if lacking == 0 {
             return Ok(whole);
@@ -118,7 +118,7 @@ impl Append<'_> {
             return Err(self.closed(lacking, read.rows));
         }
         let uploaded = self.upload(rules, admission, (&store, run.folder)).await?;
-        let added = self.declare(run.run, have.segments, uploaded).await?;
+        let added = self.declare(run.run, existing.segments, uploaded).await?;
         Ok(if added == lacking { whole } else { Round::Again(added) })
     }
 
@@ -144,8 +144,8 @@ impl Append<'_> {
         mut join: RowJoin,
         listing: Listing<'_>,
         store: &BlobStore,
-    ) -> Result<(Admission, Have), BatchError> {
-        let mut have = Have::default();
+    ) -> Result<(Admission, ExistingInput), BatchError> {
+        let mut existing = ExistingInput::default();
         let fetched = listing.segments.map(|listed| async {
             let blob = listed?.blob.unwrap_or_default();
             let digest = digest_of(&blob).map_err(|error| self.inconsistent(&error))?;
@@ -155,13 +155,13 @@ impl Append<'_> {
         let mut fetched = std::pin::pin!(fetched.buffered(SEGMENTS_AHEAD));
         while let Some(segment) = fetched.next().await {
             let segment = segment?;
-            have.segments += 1;
-            have.rows += segment.len() as u64;
+            existing.segments += 1;
+            existing.rows += segment.len() as u64;
             join.there(&segment).map_err(|source| self.temporary(source))?;
         }
         let joining = tokio::task::spawn_blocking(move || join.join());
         let joined = joining.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        Ok((joined.map_err(|source| self.temporary(source))?, have))
+        Ok((joined.map_err(|source| self.temporary(source))?, existing))
     }
 
     /// The second reading.
@@ -228,7 +228,7 @@ impl Append<'_> {
 
 /// The input that a run has.
 #[derive(Debug, Clone, Copy, Default)]
-struct Have {
+struct ExistingInput {
     segments: u32,
     rows: u64,
 }
