@@ -212,7 +212,7 @@ impl WorkerLine {
         self.slots.iter().map(|slot| u64::from(slot.rows_held)).sum()
     }
 
-    fn goes_already(&self) -> bool {
+    fn is_draining(&self) -> bool {
         self.draining || self.state == "draining"
     }
 }
@@ -220,7 +220,7 @@ impl WorkerLine {
 /// Cheapest to remove first: started rows run again elsewhere if they do not end within the drain, other rows only
 /// move, and a young worker has warmed up least. Session numbers grow over time.
 fn in_order_of_scale_in(workers: &mut Vec<WorkerLine>) {
-    workers.retain(|worker| !worker.goes_already());
+    workers.retain(|worker| !worker.is_draining());
     workers.sort_by_key(|worker| {
         (worker.started_rows, worker.rows_held(), std::cmp::Reverse(worker.session))
     });
