@@ -25,11 +25,11 @@ pub(crate) use self::work::answer;
 
 /// How the fake cluster behaves for the rows of a run.
 #[derive(Clone, Default)]
-pub(crate) struct Conduct {
+pub(crate) struct FakeBehavior {
     /// Rows that fail permanently.
     pub(crate) fails: Vec<u64>,
     /// The message of these failures.
-    pub(crate) says: Option<String>,
+    pub(crate) failure_message: Option<String>,
     /// Rows from here on get no outcome until `release`.
     pub(crate) holds_from: Option<u64>,
     /// Streams end after this many messages.
@@ -51,7 +51,7 @@ pub(crate) struct Conduct {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) runs: BTreeMap<u32, Run>,
-    pub(crate) conduct: Conduct,
+    pub(crate) behavior: FakeBehavior,
     pub(crate) streams_opened: u32,
     /// Requests that are unanswered.
     pub(crate) hanging: u32,
@@ -114,13 +114,13 @@ impl TestCluster {
         Self { dir, addr, state, changed, runtime: Some(runtime) }
     }
 
-    pub(crate) fn conduct(&self, conduct: Conduct) {
-        self.state.lock().conduct = conduct;
+    pub(crate) fn set_behavior(&self, behavior: FakeBehavior) {
+        self.state.lock().behavior = behavior;
     }
 
     /// Releases every row.
     pub(crate) fn release(&self) {
-        self.state.lock().conduct.holds_from = None;
+        self.state.lock().behavior.holds_from = None;
         self.changed.notify_waiters();
         self.changed.notify_one();
     }
@@ -142,14 +142,15 @@ impl TestCluster {
 }
 
 impl Service {
-    /// Refuses a request or leaves it unanswered, as the test's [`Conduct`] specifies.
+    /// Refuses a request or leaves it unanswered, as the test's [`FakeBehavior`] specifies.
     async fn hinder(&self, request: &str, has_its_effect: bool) -> Result<(), Status> {
-        let conduct = self.state.lock().conduct.clone();
-        if let Some((_, code)) = conduct.refuses.filter(|(of, _)| *of == request && !has_its_effect)
+        let behavior = self.state.lock().behavior.clone();
+        if let Some((_, code)) =
+            behavior.refuses.filter(|(of, _)| *of == request && !has_its_effect)
         {
             return refuse(code);
         }
-        if conduct.hangs.is_some_and(|hangs| hangs == (request, has_its_effect)) {
+        if behavior.hangs.is_some_and(|hangs| hangs == (request, has_its_effect)) {
             self.state.lock().hanging += 1;
             std::future::pending::<()>().await;
         }

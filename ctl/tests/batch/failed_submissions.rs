@@ -2,7 +2,7 @@
 
 use rollout_proto::ErrorCode;
 
-use super::cluster::{Conduct, Run, TestCluster};
+use super::cluster::{FakeBehavior, Run, TestCluster};
 use super::command::{CommandOutcome, Job};
 
 const INPUT: &str = "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n";
@@ -52,17 +52,17 @@ fn fail(cluster: &TestCluster, job: &Job<'_>, fails: Fails, more: &[&str]) {
         }
         Fails::Create => {
             let refuses = Some(("create", ErrorCode::OverQuota));
-            cluster.conduct(Conduct { refuses, ..Conduct::default() });
+            cluster.set_behavior(FakeBehavior { refuses, ..FakeBehavior::default() });
             None
         }
         Fails::Killed(request, has_its_effect) => {
             let hangs = Some((request, has_its_effect));
-            cluster.conduct(Conduct { hangs, ..Conduct::default() });
+            cluster.set_behavior(FakeBehavior { hangs, ..FakeBehavior::default() });
             let mut child = job.spawn_batch(more);
             cluster.wait_for("a request without an answer", |state| state.hanging > 0);
             child.kill().unwrap();
             child.wait().unwrap();
-            cluster.conduct(Conduct::default());
+            cluster.set_behavior(FakeBehavior::default());
             return;
         }
     };
@@ -74,7 +74,7 @@ fn fail(cluster: &TestCluster, job: &Job<'_>, fails: Fails, more: &[&str]) {
     }
     job.write("in.jsonl", INPUT);
     job.write("batch.toml", &config);
-    cluster.conduct(Conduct::default());
+    cluster.set_behavior(FakeBehavior::default());
 }
 
 #[track_caller]
@@ -163,7 +163,7 @@ fn a_name_whose_submission_failed_may_be_another_next_time() {
 #[test]
 fn two_commands_at_once_in_a_fresh_directory_are_one_run() {
     let cluster = TestCluster::start();
-    cluster.state.lock().conduct.together = 2;
+    cluster.state.lock().behavior.together = 2;
     let job = Job::new(&cluster, "job", INPUT);
     let children = [job.spawn_batch(&[]), job.spawn_batch(&[])];
     for child in children {
@@ -179,8 +179,8 @@ fn two_commands_at_once_in_a_fresh_directory_are_one_run() {
 fn a_command_that_another_one_overtakes_in_a_fresh_directory_means_the_same_run() {
     let cluster = TestCluster::start();
     {
-        let conduct = &mut cluster.state.lock().conduct;
-        (conduct.together, conduct.only_one_is_early) = (2, true);
+        let behavior = &mut cluster.state.lock().behavior;
+        (behavior.together, behavior.only_one_is_early) = (2, true);
     }
     let job = Job::new(&cluster, "job", INPUT);
     let children = [job.spawn_batch(&[]), job.spawn_batch(&[])];

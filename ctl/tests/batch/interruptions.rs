@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use rollout_proto::v1::RunState;
 
-use super::cluster::{Conduct, TestCluster};
+use super::cluster::{FakeBehavior, TestCluster};
 use super::command::{CommandOutcome, Job, interrupt};
 
 const INPUT: &str = "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n";
 
 fn held() -> TestCluster {
     let cluster = TestCluster::start();
-    cluster.conduct(Conduct { holds_from: Some(1), ..Conduct::default() });
+    cluster.set_behavior(FakeBehavior { holds_from: Some(1), ..FakeBehavior::default() });
     cluster
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::cluster::{Conduct, TestCluster};
+use super::cluster::{FakeBehavior, TestCluster};
 use super::command::Job;
 
 fn line(id: &str, url: &str, content: &str) -> String {
@@ -29,8 +29,12 @@ fn the_format_is_detected_by_lines_and_the_output_has_their_shape() {
     let refusal = json!({"response": {
         "status_code": 400, "request_id": "q", "body": {"error": {"message": "x".repeat(2000)}}
     }});
-    let conduct = Conduct { fails: vec![2], says: Some(refusal.to_string()), ..Conduct::default() };
-    cluster.conduct(conduct);
+    let behavior = FakeBehavior {
+        fails: vec![2],
+        failure_message: Some(refusal.to_string()),
+        ..FakeBehavior::default()
+    };
+    cluster.set_behavior(behavior);
     let job = job(&cluster, &input());
     let ended = job.batch(&["--name", "r"]);
     assert_eq!(ended.code, 10, "{ended:?}");

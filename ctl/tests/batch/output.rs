@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::cluster::{Conduct, TestCluster};
+use super::cluster::{FakeBehavior, TestCluster};
 use super::command::{CommandOutcome, Job};
 
 fn input(rows: usize) -> String {
@@ -67,7 +67,7 @@ fn every_row_comes_back_once_and_in_order_with_its_fields() {
 #[test]
 fn rows_that_failed_for_good_are_in_errors_and_in_the_exit_status() {
     let cluster = TestCluster::start();
-    cluster.conduct(Conduct { fails: vec![1, 6], ..Conduct::default() });
+    cluster.set_behavior(FakeBehavior { fails: vec![1, 6], ..FakeBehavior::default() });
     let job = Job::new(&cluster, "job", &input(8));
     let ended = job.batch(&["--name", "some.run"]);
     assert_eq!(ended.code, 10, "{ended:?}");
@@ -96,7 +96,7 @@ fn rows_that_failed_for_good_are_in_errors_and_in_the_exit_status() {
 #[test]
 fn programs_read_the_outcome_as_one_json_document() {
     let cluster = TestCluster::start();
-    cluster.conduct(Conduct { fails: vec![1, 6], ..Conduct::default() });
+    cluster.set_behavior(FakeBehavior { fails: vec![1, 6], ..FakeBehavior::default() });
     let job = Job::new(&cluster, "job", &input(8));
     let commands: [(&[&str], i32, &str); 4] = [
         (&["infer", "batch", "--config", "batch.toml", "--name", "r"], 10, "BatchOutcome"),
@@ -127,7 +127,7 @@ fn programs_read_the_outcome_as_one_json_document() {
 #[test]
 fn a_lost_stream_is_invisible() {
     let cluster = TestCluster::start();
-    cluster.conduct(Conduct { cuts_streams_after: Some(1), ..Conduct::default() });
+    cluster.set_behavior(FakeBehavior { cuts_streams_after: Some(1), ..FakeBehavior::default() });
     let job = Job::new(&cluster, "job", &input(9_000));
     let ended = job.batch(&[]);
     assert_eq!(ended.code, 0, "{ended:?}");
@@ -141,7 +141,7 @@ fn a_reader_that_takes_its_time_is_no_cluster_that_does_not_answer() {
     let mut job = Job::new(&cluster, "job", &input(9_000));
     assert_eq!(job.batch(&["--name", "r"]).code, 0);
     // The pipe is full long before the first segment has been printed, and meanwhile the list of the others breaks off.
-    cluster.conduct(Conduct { cuts_streams_after: Some(1), ..Conduct::default() });
+    cluster.set_behavior(FakeBehavior { cuts_streams_after: Some(1), ..FakeBehavior::default() });
     job.timeout = "1s";
     let child = job.spawn(&["run", "results", "r"]);
     std::thread::sleep(Duration::from_secs(3)); // More than the time-out; nothing ends earlier.
@@ -165,7 +165,7 @@ fn results_that_cannot_be_printed_are_no_success() {
 #[test]
 fn a_part_of_a_run_is_exported_on_request() {
     let cluster = TestCluster::start();
-    cluster.conduct(Conduct { holds_from: Some(700), ..Conduct::default() });
+    cluster.set_behavior(FakeBehavior { holds_from: Some(700), ..FakeBehavior::default() });
     let job = Job::new(&cluster, "job", &input(1_000));
     let ended = job.batch(&["--name", "r", "--detach"]);
     assert_eq!((ended.code, ended.stdout.trim()), (0, "r"), "{ended:?}");

@@ -144,7 +144,7 @@ fn files_of_other_owners_are_neither_replaced_nor_treated_as_output() {
 #[test]
 fn one_of_two_batch_files_wins_a_fresh_directory() {
     let cluster = TestCluster::start();
-    cluster.state.lock().conduct.together = 2;
+    cluster.state.lock().behavior.together = 2;
     let job = two(&cluster, "job");
     let children =
         ["batch.toml", "other.toml"].map(|file| job.spawn(&["infer", "batch", "--config", file]));

@@ -1,6 +1,6 @@
 //! The defects that `rollout verify` detects.
 
-use super::cluster::{Conduct, TestCluster};
+use super::cluster::{FakeBehavior, TestCluster};
 use super::command::{Job, files_below};
 
 fn input() -> String {
@@ -62,7 +62,7 @@ fn a_changed_object_is_noticed() {
 #[test]
 fn a_result_of_another_row_is_noticed() {
     let cluster = TestCluster::start();
-    cluster.conduct(Conduct { shifts_rows: true, ..Conduct::default() });
+    cluster.set_behavior(FakeBehavior { shifts_rows: true, ..FakeBehavior::default() });
     let job = Job::new(&cluster, "job", &input());
     let ended = job.batch(&["--name", "r"]);
     assert_eq!(ended.code, 1, "{ended:?}");

@@ -1,6 +1,6 @@
 //! Edited inputs: when they become a revision, and which results are reused.
 
-use super::cluster::{Conduct, TestCluster};
+use super::cluster::{FakeBehavior, TestCluster};
 use super::command::{CommandOutcome, Job, interrupt};
 
 fn input(rows: &[&str]) -> String {
@@ -10,10 +10,10 @@ fn input(rows: &[&str]) -> String {
 #[test]
 fn an_edited_input_is_a_revision_that_reuses_the_results_of_equal_rows() {
     let cluster = TestCluster::start();
-    cluster.conduct(Conduct { fails: vec![1], ..Conduct::default() });
+    cluster.set_behavior(FakeBehavior { fails: vec![1], ..FakeBehavior::default() });
     let job = Job::new(&cluster, "job", &input(&["a", "b", "c", "d"]));
     assert_eq!(job.batch(&["--name", "r"]).code, 10, "row b fails");
-    cluster.conduct(Conduct { holds_from: Some(0), ..Conduct::default() });
+    cluster.set_behavior(FakeBehavior { holds_from: Some(0), ..FakeBehavior::default() });
     // d comes first, c has new wording, b failed, one a occurs twice.
     job.write("in.jsonl", &input(&["d", "a", "b", "cc", "a"]));
     let ended = job.batch(&["--detach"]);
@@ -51,7 +51,7 @@ fn an_edited_input_is_a_revision_that_reuses_the_results_of_equal_rows() {
 #[test]
 fn a_second_revision_is_refused_unless_it_replaces_the_running_one() {
     let cluster = TestCluster::start();
-    cluster.conduct(Conduct { holds_from: Some(2), ..Conduct::default() });
+    cluster.set_behavior(FakeBehavior { holds_from: Some(2), ..FakeBehavior::default() });
     let job = Job::new(&cluster, "job", &input(&["a", "b", "c"]));
     assert_eq!(job.batch(&["--name", "r", "--detach"]).code, 0);
     cluster.wait_for("two rows", |state| {
@@ -67,7 +67,7 @@ fn a_second_revision_is_refused_unless_it_replaces_the_running_one() {
     assert_eq!(job.batch(&["--replace"]).code, 2);
     assert_eq!(cluster.run("r").unwrap().state, rollout_proto::v1::RunState::Running as i32);
     job.write("in.jsonl", &input(&["a", "c"]));
-    cluster.conduct(Conduct::default());
+    cluster.set_behavior(FakeBehavior::default());
     let ended = job.batch(&["--replace"]);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.stderr.contains("1 of 2 with a reused result"), "{ended:?}");
@@ -83,7 +83,8 @@ fn ctrl_c_while_reused_results_are_copied_names_no_run_that_is_not_there() {
     let opened = cluster.state.lock().streams_opened;
     // The input is compared with the first revision's, and its results are listed then.
     let after = opened + 1;
-    cluster.conduct(Conduct { lists_nothing_after: Some(after), ..Conduct::default() });
+    cluster
+        .set_behavior(FakeBehavior { lists_nothing_after: Some(after), ..FakeBehavior::default() });
     job.write("in.jsonl", &input(&["a", "b", "c"]));
     let child = job.spawn_batch(&[]);
     cluster.wait_for("its results are asked for", |state| state.streams_opened > after);
@@ -94,7 +95,7 @@ fn ctrl_c_while_reused_results_are_copied_names_no_run_that_is_not_there() {
     assert!(!ended.stderr.contains("--resume"), "{ended:?}");
     assert!(cluster.run("r.r2").is_none(), "it was created");
     // The same command begins again.
-    cluster.conduct(Conduct::default());
+    cluster.set_behavior(FakeBehavior::default());
     let ended = job.batch(&[]);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.stderr.contains("2 of 3 with a reused result"), "{ended:?}");

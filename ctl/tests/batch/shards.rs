@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::cluster::{Conduct, TestCluster};
+use super::cluster::{FakeBehavior, TestCluster};
 use super::command::Job;
 
 const RECORD: &str = ".rollout.json";
@@ -23,7 +23,7 @@ fn names(job: &Job<'_>, dir: &str) -> Vec<String> {
 #[test]
 fn shards_together_are_the_one_file_and_the_manifest_says_what_they_are() {
     let cluster = TestCluster::start();
-    cluster.conduct(Conduct { fails: vec![3, 5000], ..Conduct::default() });
+    cluster.set_behavior(FakeBehavior { fails: vec![3, 5000], ..FakeBehavior::default() });
     let job = Job::new(&cluster, "job", &input(9_000));
     let config =
         job.read("batch.toml").replace("dir = \"out\"", "dir = \"out\"\nshard_rows = 4000");

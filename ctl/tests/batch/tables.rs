@@ -6,7 +6,7 @@ use std::time::Duration;
 use rollout_proto::v1::RunState;
 use serde_json::json;
 
-use super::cluster::{Conduct, TestCluster};
+use super::cluster::{FakeBehavior, TestCluster};
 use super::command::{CommandOutcome, Job, files_below, interrupt};
 use super::s3::S3;
 
@@ -23,7 +23,7 @@ fn writing(cluster: &TestCluster, rows: usize) -> Job<'_> {
 
 /// A finished job that writes tables.
 fn written(cluster: &TestCluster, rows: usize) -> Job<'_> {
-    cluster.conduct(Conduct { fails: vec![1], ..Conduct::default() });
+    cluster.set_behavior(FakeBehavior { fails: vec![1], ..FakeBehavior::default() });
     let job = writing(cluster, rows);
     let ended = job.batch(&["--name", "first"]);
     assert_eq!(ended.code, 10, "{ended:?}");
@@ -50,7 +50,7 @@ fn an_output_in_tables_is_verified_and_can_be_read_as_input() {
     let mut bytes = std::fs::read(&table).unwrap();
     assert!(bytes.starts_with(b"PAR1"));
 
-    cluster.conduct(Conduct::default());
+    cluster.set_behavior(FakeBehavior::default());
     // Parameters are texts in a table, so that column is not the parameters field.
     let columns = "columns = { sampling_params = \"\" }";
     let second = reading(&cluster, "../first/out/completions.parquet", columns);
@@ -120,7 +120,7 @@ fn a_wrong_row_of_a_table_is_named_by_its_number_and_tables_may_be_objects() {
     assert!(ended.stderr.contains(message), "{ended:?}");
     let config = second.read("batch.toml").replace("prompt_tokens", "completion");
     second.write("batch.toml", &config);
-    cluster.conduct(Conduct::default());
+    cluster.set_behavior(FakeBehavior::default());
     let ended = second.batch(&["--name", "second"]);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert_eq!(second.lines("out/completions.jsonl")[3]["completion"], "MOCK:MOCK:p4");

@@ -120,8 +120,8 @@ impl Runs for Service {
             state.sessions
         };
         let waits = |state: &State| {
-            let late = state.conduct.only_one_is_early && number > 1;
-            state.sessions < state.conduct.together
+            let late = state.behavior.only_one_is_early && number > 1;
+            state.sessions < state.behavior.together
                 || (late && !state.runs.values().any(|run| run.closed))
         };
         while waits(&self.state.lock()) {
@@ -236,7 +236,7 @@ impl Runs for Service {
         let cut = {
             let mut state = state.lock();
             state.streams_opened += 1;
-            state.conduct.cuts_streams_after
+            state.behavior.cuts_streams_after
         };
         let stream = futures::stream::unfold(0, move |sent| {
             let (state, name) = (state.clone(), request.name.clone());
@@ -264,10 +264,10 @@ impl Runs for Service {
         let request = request.into_inner();
         let mut state = self.state.lock();
         state.streams_opened += 1;
-        if state.conduct.lists_nothing_after.is_some_and(|after| state.streams_opened > after) {
+        if state.behavior.lists_nothing_after.is_some_and(|after| state.streams_opened > after) {
             return Ok(Response::new(Box::pin(futures::stream::pending())));
         }
-        let cut = state.conduct.cuts_streams_after;
+        let cut = state.behavior.cuts_streams_after;
         let run = state.runs[&request.run].clone();
         let mut first_row = 0;
         let mut answers = Vec::new();

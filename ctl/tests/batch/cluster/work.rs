@@ -1,22 +1,22 @@
-//! The fake leader's own work on the rows of a run, as the test's [`Conduct`] specifies.
+//! The fake leader's own work on the rows of a run, as the test's [`FakeBehavior`] specifies.
 
 use rollout_proto::v1;
 use rollout_storage::{PartRow, PartRowKind, PartWriter, Segment, part_key};
 
-use super::{Conduct, Run, Service};
+use super::{FakeBehavior, Run, Service};
 
 impl Service {
     /// Works on the rows of a run as far as it may, in parts of 300 rows taken from the run's end.
     pub(super) async fn work(self, number: u32) {
         loop {
-            let (run, conduct) = {
+            let (run, behavior) = {
                 let state = self.state.lock();
-                (state.runs[&number].clone(), state.conduct.clone())
+                (state.runs[&number].clone(), state.behavior.clone())
             };
             if run.state == v1::RunState::Cancelled as i32 {
                 return;
             }
-            let holds = conduct.holds_from.unwrap_or(u64::MAX);
+            let holds = behavior.holds_from.unwrap_or(u64::MAX);
             let mut bodies = Vec::new();
             for segment in &run.segments {
                 let blob = segment.blob.clone().unwrap();
@@ -30,7 +30,7 @@ impl Service {
                 .rev()
                 .collect();
             for rows in todo.chunks(300) {
-                self.part(number, &run, &conduct, rows, &bodies).await;
+                self.part(number, &run, &behavior, rows, &bodies).await;
             }
             if holds == u64::MAX {
                 let mut state = self.state.lock();
@@ -48,17 +48,17 @@ impl Service {
         &self,
         number: u32,
         run: &Run,
-        conduct: &Conduct,
+        behavior: &FakeBehavior,
         rows: &[u64],
         bodies: &[Vec<u8>],
     ) {
         let mut writer = PartWriter::new();
         for row in rows {
-            let (kind, body) = match conduct.fails.contains(row) {
+            let (kind, body) = match behavior.fails.contains(row) {
                 true => (PartRowKind::Failed, br#"{"error":"x"}"#.to_vec()),
                 false => (PartRowKind::Completed, answer(&bodies[*row as usize])),
             };
-            let named = if conduct.shifts_rows { row + 1 } else { *row };
+            let named = if behavior.shifts_rows { row + 1 } else { *row };
             writer.push(PartRow { row: named, attempt: 7, kind, body: &body }).unwrap();
         }
         let bytes = writer.finish();
@@ -67,12 +67,13 @@ impl Service {
         let blob = self.store.put(&key, bytes).await.unwrap();
         let digest = blob.digest.to_vec().into();
         let blob = v1::BlobRef { key: blob.key, digest, bytes: blob.len };
-        let says = conduct.says.clone().unwrap_or_else(|| "the engine said no".to_owned());
+        let message =
+            behavior.failure_message.clone().unwrap_or_else(|| "the engine said no".to_owned());
         // As members do: the beginning of a long text, and an object with all of it.
-        let text = match says.len() > 512 {
+        let text = match message.len() > 512 {
             true => {
                 let key = "runs/default/evidence";
-                let text = self.store.put(key, says.clone().into_bytes().into()).await.unwrap();
+                let text = self.store.put(key, message.clone().into_bytes().into()).await.unwrap();
                 let digest = text.digest.to_vec().into();
                 Some(v1::BlobRef { key: text.key, digest, bytes: text.len })
             }
@@ -82,12 +83,12 @@ impl Service {
         let run = state.runs.get_mut(&number).unwrap();
         for (at, row) in rows.iter().enumerate() {
             run.outcomes[*row as usize] = Some((blob.clone(), at as u32));
-            if conduct.fails.contains(row) {
+            if behavior.fails.contains(row) {
                 run.failures.push(v1::FailedRow {
                     row: *row,
                     class: "transient".into(),
                     code: "RO-7001".into(),
-                    message: says.chars().take(512).collect(),
+                    message: message.chars().take(512).collect(),
                     attempts: 3,
                     evidence: text
                         .clone()
