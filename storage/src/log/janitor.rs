@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 use super::disk::Disk;
 use crate::error::StorageError;
 
-enum Chore {
+enum Task {
     DeleteFiles { first: u64, last: u64 },
     SyncMark,
 }
 
 pub(super) struct Janitor {
-    chores: Mutex<Option<SyncSender<Chore>>>,
+    tasks: Mutex<Option<SyncSender<Task>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -30,19 +30,19 @@ impl Janitor {
             .name("raft-log-janitor".to_owned())
             .spawn(move || run(&worker, &receiver))
             .map_err(StorageError::io(disk.dir(), "start the janitor thread"))?;
-        Ok(Self { chores: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)) })
+        Ok(Self { tasks: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)) })
     }
 
     pub(super) fn delete_files(&self, first: u64, last: u64) {
-        self.offer(Chore::DeleteFiles { first, last });
+        self.offer(Task::DeleteFiles { first, last });
     }
 
     pub(super) fn sync_mark(&self) {
-        self.offer(Chore::SyncMark);
+        self.offer(Task::SyncMark);
     }
 
     pub(super) fn stop(&self) {
-        drop(self.chores.lock().take());
+        drop(self.tasks.lock().take());
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
@@ -52,10 +52,10 @@ impl Janitor {
         }
     }
 
-    fn offer(&self, chore: Chore) {
-        if let Some(sender) = self.chores.lock().as_ref() {
-            // If the queue is full, earlier chores are slow. Skipping this one does no harm.
-            drop(sender.try_send(chore));
+    fn offer(&self, task: Task) {
+        if let Some(sender) = self.tasks.lock().as_ref() {
+            // If the queue is full, earlier tasks are slow. Skipping this one does no harm.
+            drop(sender.try_send(task));
         }
     }
 }
@@ -66,11 +66,11 @@ impl Drop for Janitor {
     }
 }
 
-fn run(disk: &Disk, chores: &Receiver<Chore>) {
-    while let Ok(chore) = chores.recv() {
-        let outcome = match chore {
-            Chore::DeleteFiles { first, last } => disk.delete_files(first, last),
-            Chore::SyncMark => disk.sync_mark(),
+fn run(disk: &Disk, tasks: &Receiver<Task>) {
+    while let Ok(task) = tasks.recv() {
+        let outcome = match task {
+            Task::DeleteFiles { first, last } => disk.delete_files(first, last),
+            Task::SyncMark => disk.sync_mark(),
         };
         if let Err(error) = outcome {
             tracing::warn!(%error, "a background chore of the raft log failed");
