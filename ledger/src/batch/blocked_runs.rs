@@ -6,7 +6,7 @@
 
 use crate::batch::eligibility::NeedNo;
 use crate::batch::run::{Run, RunState};
-use crate::batch::spec::{Misfit, RunSpec, SlotOffer};
+use crate::batch::spec::{Mismatch, RunSpec, SlotOffer};
 use crate::batch::store_access::StoreAccess;
 use crate::kernel::id::RunNo;
 use crate::machine::ledger::Ledger;
@@ -136,27 +136,27 @@ impl<'a> Blocked<'a> {
     /// What the closest slots lack. For example, "no slot has the model" would be wrong if one has it and only lacks
     /// a label.
     fn lacking(&self, namespace: &str, spec: &RunSpec) -> Option<String> {
-        let mut lacking: BTreeMap<Misfit, BTreeSet<String>> = BTreeMap::new();
+        let mut lacking: BTreeMap<Mismatch, BTreeSet<String>> = BTreeMap::new();
         let engine = RunSpec { engine: spec.engine.clone(), ..RunSpec::default() };
         for (shape, offers) in self.ledger.index.shapes_in(namespace) {
             match shape.fits(&engine, &StoreAccess::default()) {
-                Err(Misfit::Ineligible) => {}
+                Err(Mismatch::Ineligible) => {}
                 // The same for each offer of the shape: they do not differ in anything relevant here.
-                Err(misfit) => {
-                    lacking.entry(misfit).or_default().extend(has_instead(misfit, shape, spec));
+                Err(mismatch) => {
+                    lacking.entry(mismatch).or_default().extend(has_instead(mismatch, shape, spec));
                 }
                 Ok(()) => {
                     for (offer, stores, _) in offers {
-                        if let Err(misfit) = offer.fits(spec, stores) {
-                            let has = has_instead(misfit, offer, spec);
-                            lacking.entry(misfit).or_default().extend(has);
+                        if let Err(mismatch) = offer.fits(spec, stores) {
+                            let has = has_instead(mismatch, offer, spec);
+                            lacking.entry(mismatch).or_default().extend(has);
                         }
                     }
                 }
             }
         }
         let version = self.ledger.version();
-        lacking.last_key_value().map(|(misfit, has)| lack(*misfit, spec, has, version))
+        lacking.last_key_value().map(|(mismatch, has)| lack(*mismatch, spec, has, version))
     }
 
     /// Why slots of a namespace take no work at all.
@@ -182,16 +182,16 @@ impl<'a> Blocked<'a> {
 }
 
 /// What a slot has instead of what a run asks for, in words.
-fn has_instead(misfit: Misfit, offer: &SlotOffer, spec: &RunSpec) -> Vec<String> {
-    match misfit {
-        Misfit::Revision => {
+fn has_instead(mismatch: Mismatch, offer: &SlotOffer, spec: &RunSpec) -> Vec<String> {
+    match mismatch {
+        Mismatch::Revision => {
             let named = |revision: &str| match revision {
                 "" => "one that is not known".to_owned(),
                 revision => revision.to_owned(),
             };
             offer.revisions(&spec.engine.model).map(named).collect()
         }
-        Misfit::Require => {
+        Mismatch::Require => {
             let describe = |(name, required, has): (&str, &str, Option<&str>)| {
                 format!("{name} {required} (here {})", has.unwrap_or("not known"))
             };
@@ -202,27 +202,27 @@ fn has_instead(misfit: Misfit, offer: &SlotOffer, spec: &RunSpec) -> Vec<String>
 }
 
 /// What a run asks for that no slot has, and what the closest slots have instead.
-fn lack(misfit: Misfit, spec: &RunSpec, has: &BTreeSet<String>, version: u32) -> String {
+fn lack(mismatch: Mismatch, spec: &RunSpec, has: &BTreeSet<String>, version: u32) -> String {
     let model = &spec.engine.model;
     let has = || has.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match misfit {
-        Misfit::Ineligible => String::new(),
-        Misfit::Engine if spec.engine.task.is_empty() => format!("no slot offers model {model}"),
-        Misfit::Engine => format!("no slot offers model {model} for task {}", spec.engine.task),
-        Misfit::Revision => {
+    match mismatch {
+        Mismatch::Ineligible => String::new(),
+        Mismatch::Engine if spec.engine.task.is_empty() => format!("no slot offers model {model}"),
+        Mismatch::Engine => format!("no slot offers model {model} for task {}", spec.engine.task),
+        Mismatch::Revision => {
             let revision = &spec.engine.revision;
             format!("no slot has model {model} in revision {revision}, but in {}", has())
         }
-        Misfit::Require => format!("no slot that offers model {model} has {}", has()),
-        Misfit::Selector => {
+        Mismatch::Require => format!("no slot that offers model {model} has {}", has()),
+        Mismatch::Selector => {
             let labels: Vec<String> =
                 spec.selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
             format!("no slot that offers model {model} has labels {}", labels.join(","))
         }
-        Misfit::Store if version < SCHEDULING_VERSION => {
+        Mismatch::Store if version < SCHEDULING_VERSION => {
             format!("no worker that fits lists exactly {} in its [store] urls", spec.store_url)
         }
-        Misfit::Store => {
+        Mismatch::Store => {
             let url = &spec.store_url;
             format!("no worker that fits lists {url}, or a URL above it, in its [store] urls")
         }

@@ -143,7 +143,7 @@ pub struct SlotOffer {
 
 /// Why a slot can take no row of a run, from the worst fit to the closest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Misfit {
+pub(crate) enum Mismatch {
     /// The slot takes no work at all.
     Ineligible,
     /// It does not have the model or the task.
@@ -163,9 +163,9 @@ impl SlotOffer {
     ///
     /// # Errors
     /// The first thing that does not fit.
-    pub(crate) fn fits(&self, spec: &RunSpec, stores: &StoreAccess) -> Result<(), Misfit> {
+    pub(crate) fn fits(&self, spec: &RunSpec, stores: &StoreAccess) -> Result<(), Mismatch> {
         if !self.ineligible.is_empty() {
-            return Err(Misfit::Ineligible);
+            return Err(Mismatch::Ineligible);
         }
         let model = self.models.iter().any(|m| names(m, &spec.engine.model));
         let task = match self.tasks.is_empty() {
@@ -173,19 +173,19 @@ impl SlotOffer {
             false => self.tasks.contains(&spec.engine.task),
         };
         if !model || !task {
-            return Err(Misfit::Engine);
+            return Err(Mismatch::Engine);
         }
         if !self.models.iter().any(|m| offers(m, &spec.engine)) {
-            return Err(Misfit::Revision);
+            return Err(Mismatch::Revision);
         }
         if spec.selector.iter().any(|(k, v)| self.labels.get(k) != Some(v)) {
-            return Err(Misfit::Selector);
+            return Err(Mismatch::Selector);
         }
         if self.unmet(spec).next().is_some() {
-            return Err(Misfit::Require);
+            return Err(Mismatch::Require);
         }
         if !spec.store_url.is_empty() && !stores.allows(&spec.store_url) {
-            return Err(Misfit::Store);
+            return Err(Mismatch::Store);
         }
         Ok(())
     }
