@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 /// The requirement of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asks {
+enum Comparison {
     /// Without an operator: the text, or one of its words.
     Word,
     /// The same version, or, if the operand is not a version, the same text.
@@ -22,30 +22,36 @@ enum Asks {
     Below,
 }
 
-fn terms(condition: &str) -> impl Iterator<Item = (Asks, &str)> {
+fn terms(condition: &str) -> impl Iterator<Item = (Comparison, &str)> {
     condition.split(',').map(|term| {
         let term = term.trim();
         let signs = [
-            (">=", Asks::AtLeast),
-            ("<=", Asks::AtMost),
-            ("==", Asks::Same),
-            ("!=", Asks::Other),
-            (">", Asks::Above),
-            ("<", Asks::Below),
-            ("=", Asks::Same),
+            (">=", Comparison::AtLeast),
+            ("<=", Comparison::AtMost),
+            ("==", Comparison::Same),
+            ("!=", Comparison::Other),
+            (">", Comparison::Above),
+            ("<", Comparison::Below),
+            ("=", Comparison::Same),
         ];
-        let signed = signs.iter().find_map(|(sign, asks)| Some((*asks, term.strip_prefix(sign)?)));
-        signed.map_or((Asks::Word, term), |(asks, operand)| (asks, operand.trim()))
+        let signed = signs
+            .iter()
+            .find_map(|(sign, comparison)| Some((*comparison, term.strip_prefix(sign)?)));
+        signed
+            .map_or((Comparison::Word, term), |(comparison, operand)| (comparison, operand.trim()))
     })
 }
 
 /// Refuses a condition that cannot be compared with anything.
 pub(crate) fn check(condition: &str) -> Result<(), String> {
-    for (asks, operand) in terms(condition) {
+    for (comparison, operand) in terms(condition) {
         if operand.is_empty() {
             return Err(format!("{condition:?} asks for nothing"));
         }
-        let ordered = matches!(asks, Asks::AtLeast | Asks::AtMost | Asks::Above | Asks::Below);
+        let ordered = matches!(
+            comparison,
+            Comparison::AtLeast | Comparison::AtMost | Comparison::Above | Comparison::Below
+        );
         if ordered && !is_version(operand) {
             return Err(format!("{operand:?} in {condition:?} is no version, such as 0.32"));
         }
@@ -55,20 +61,20 @@ pub(crate) fn check(condition: &str) -> Result<(), String> {
 
 /// Whether `offered` meets a condition.
 pub(crate) fn meets(offered: &str, condition: &str) -> bool {
-    terms(condition).all(|(asks, operand)| {
+    terms(condition).all(|(comparison, operand)| {
         let same = match is_version(operand) && is_version(offered) {
             true => compare(offered, operand) == Ordering::Equal,
             false => offered == operand,
         };
         let order = is_version(offered).then(|| compare(offered, operand));
-        match asks {
-            Asks::Word => same || offered.split_whitespace().any(|word| word == operand),
-            Asks::Same => same,
-            Asks::Other => !same,
-            Asks::AtLeast => order.is_some_and(Ordering::is_ge),
-            Asks::AtMost => order.is_some_and(Ordering::is_le),
-            Asks::Above => order.is_some_and(Ordering::is_gt),
-            Asks::Below => order.is_some_and(Ordering::is_lt),
+        match comparison {
+            Comparison::Word => same || offered.split_whitespace().any(|word| word == operand),
+            Comparison::Same => same,
+            Comparison::Other => !same,
+            Comparison::AtLeast => order.is_some_and(Ordering::is_ge),
+            Comparison::AtMost => order.is_some_and(Ordering::is_le),
+            Comparison::Above => order.is_some_and(Ordering::is_gt),
+            Comparison::Below => order.is_some_and(Ordering::is_lt),
         }
     })
 }
