@@ -9,7 +9,7 @@ use crate::batch::store_access::StoreAccess;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which offers of a shape in a cohort meet a need.
-enum Meets {
+enum MatchingOffers {
     All,
     Some(BTreeSet<OfferNo>),
 }
@@ -79,14 +79,14 @@ impl Eligibility {
     ) {
         let Some(cohort) = self.cohorts.get(&number) else { return };
         let all = count(&cohort.offers);
-        let mut met: BTreeMap<ShapeNo, Meets> = BTreeMap::new();
+        let mut met: BTreeMap<ShapeNo, MatchingOffers> = BTreeMap::new();
         let mut met_count = 0;
         for (shape, offers) in &cohort.offers {
             let meets = self.meets(need, (*shape, offers), judged);
             met_count += match &meets {
                 None => continue,
-                Some(Meets::All) => offers.len(),
-                Some(Meets::Some(some)) => some.len(),
+                Some(MatchingOffers::All) => offers.len(),
+                Some(MatchingOffers::Some(some)) => some.len(),
             };
             met.extend(meets.map(|meets| (*shape, meets)));
         }
@@ -122,11 +122,11 @@ impl Eligibility {
         need: NeedNo,
         (shape, offers): (ShapeNo, &BTreeSet<OfferNo>),
         judged: &mut BTreeMap<ShapeNo, Option<bool>>,
-    ) -> Option<Meets> {
+    ) -> Option<MatchingOffers> {
         let need = self.needs.get(&need)?;
         let judge = || need.judges(self.shapes.get(&shape)?);
         match *judged.entry(shape).or_insert_with(judge) {
-            Some(true) => return Some(Meets::All),
+            Some(true) => return Some(MatchingOffers::All),
             Some(false) => return None,
             None => {}
         }
@@ -137,8 +137,8 @@ impl Eligibility {
         let some: BTreeSet<OfferNo> = offers.iter().filter(fits).copied().collect();
         match some.len() {
             0 => None,
-            len if len == offers.len() => Some(Meets::All),
-            _ => Some(Meets::Some(some)),
+            len if len == offers.len() => Some(MatchingOffers::All),
+            _ => Some(MatchingOffers::Some(some)),
         }
     }
 
@@ -304,12 +304,12 @@ impl Eligibility {
 }
 
 /// Removes the offers that meet a need from those of a cohort.
-fn take_met(offers: &mut Offers, met: BTreeMap<ShapeNo, Meets>) -> Offers {
+fn take_met(offers: &mut Offers, met: BTreeMap<ShapeNo, MatchingOffers>) -> Offers {
     let mut taken = Offers::new();
     for (shape, meets) in met {
         match meets {
-            Meets::All => taken.extend(offers.remove_entry(&shape)),
-            Meets::Some(some) => {
+            MatchingOffers::All => taken.extend(offers.remove_entry(&shape)),
+            MatchingOffers::Some(some) => {
                 if let Some(all) = offers.get_mut(&shape) {
                     all.retain(|offer| !some.contains(offer));
                 }
