@@ -76,12 +76,12 @@ pub(crate) type UnreportedStarts = BTreeMap<(RunNo, Attempt), Rows>;
 
 /// Rows that suspect workers may have started, and which of these records differ from the image.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct UnheardStarts {
+pub(crate) struct SuspectStarts {
     by_session: BTreeMap<SessionId, UnreportedStarts>,
     dirty: BTreeSet<SessionId>,
 }
 
-impl UnheardStarts {
+impl SuspectStarts {
     fn insert(&mut self, session: SessionId, all: UnreportedStarts) {
         self.by_session.insert(session, all);
         self.dirty.insert(session);

@@ -13,7 +13,7 @@ use crate::batch::run_lists::RunLists;
 use crate::batch::runs::Runs;
 use crate::batch::tally::Tally;
 use crate::batch::turn_changes::TurnChanges;
-use crate::batch::unreported_starts::UnheardStarts;
+use crate::batch::unreported_starts::SuspectStarts;
 use crate::fleet::setting::ClusterSettings;
 use crate::fleet::workers::Workers;
 use crate::identity::client::Clients;
@@ -58,7 +58,7 @@ pub struct Ledger {
     pub(crate) namespaces: Namespaces,
     pub(crate) runs: Runs,
     pub(crate) workers: Workers,
-    pub(crate) unreported_starts: UnheardStarts,
+    pub(crate) unreported_starts: SuspectStarts,
     pub(crate) clients: Clients,
     pub(crate) stores: Stores,
     pub(crate) jobs: Jobs,
@@ -129,7 +129,7 @@ impl Ledger {
             namespaces: Namespaces::default(),
             runs: Runs::default(),
             workers: Workers::default(),
-            unreported_starts: UnheardStarts::default(),
+            unreported_starts: SuspectStarts::default(),
             clients: Clients::default(),
             deadlines: Deadlines::default(),
             tally: Tally::default(),
