@@ -66,7 +66,7 @@ pub use training::barrier::{
 pub use training::checkpoint::{CheckpointOp, CheckpointState, RankReport, ShardProgress};
 pub use training::dataset::{DatasetOp, DatasetSpec, DatasetView};
 pub use training::dataset_epoch::DatasetEpochCounts;
-pub use training::job::{Departed, Departure, JobName, Participant, ParticipantDecl};
+pub use training::job::{Departure, DepartureReason, JobName, Participant, ParticipantDecl};
 pub use training::job_overview::JobOverview;
 pub use training::job_view::JobView;
 pub use training::rendezvous::{ParticipantState, Rendezvous, RendezvousConfig, RoundMember};

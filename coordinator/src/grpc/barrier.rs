@@ -213,7 +213,7 @@ fn failed(generation: &Generation, why: &BarrierFailure) -> v1::BarrierFailed {
             (out.why, out.heard_wall_ms) = (gone.why.name().into(), gone.heard_wall_ms);
             let silent_s = gone.at_wall_ms.saturating_sub(gone.heard_wall_ms).div_ceil(1000);
             out.message = match gone.why {
-                rollout_ledger::Departed::Lost => {
+                rollout_ledger::DepartureReason::Lost => {
                     format!("{} on {} was silent for {silent_s} s", gone.name, gone.host)
                 }
                 _ => format!("{} on {} has left the job", gone.name, gone.host),

@@ -11,7 +11,7 @@ use crate::machine::ledger::Ledger;
 use crate::training::barrier::{
     Barrier, BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, Generation,
 };
-use crate::training::job::{Departed, Departure, Job, JobEffects, ParticipantDecl};
+use crate::training::job::{Departure, DepartureReason, Job, JobEffects, ParticipantDecl};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The participant that arrives.
@@ -33,7 +33,7 @@ pub(super) enum Arrival {
 }
 
 fn gone_text(gone: &Departure) -> String {
-    let how = if gone.why == Departed::Lost { "is lost" } else { "has left" };
+    let how = if gone.why == DepartureReason::Lost { "is lost" } else { "has left" };
     format!("{} on {} {how}", gone.name, gone.host)
 }
 
@@ -176,7 +176,7 @@ impl Job {
             g.members.as_ref().is_some_and(|m| m.contains(*name)) && !g.arrived.contains_key(*name)
         });
         let gone = missing.filter_map(|name| self.departure(name));
-        gone.filter(|d| d.why == Departed::Lost).cloned().collect()
+        gone.filter(|d| d.why == DepartureReason::Lost).cloned().collect()
     }
 
     pub(super) fn tell_end(&self, barrier: &str, effects: &mut JobEffects) {

@@ -12,7 +12,7 @@ use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::machine::seeded::{Bug, seeded};
 use crate::machine::version_gate::came_with;
-use crate::training::job::{Departed, Departure};
+use crate::training::job::{Departure, DepartureReason};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -165,7 +165,7 @@ impl Generation {
             Some(members) => members.contains(&gone.name),
             None => self.arrived.contains_key(&gone.name),
         };
-        if self.end.is_some() || !concerned || gone.why == Departed::Replaced {
+        if self.end.is_some() || !concerned || gone.why == DepartureReason::Replaced {
             return false;
         }
         if self.spec.policy == Policy::Fail || self.expected == 1 {

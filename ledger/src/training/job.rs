@@ -85,7 +85,7 @@ pub struct Participant {
 
 /// Why an incarnation is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Departed {
+pub enum DepartureReason {
     /// Silent for too long.
     Lost,
     /// By its own wish.
@@ -94,7 +94,7 @@ pub enum Departed {
     Replaced,
 }
 
-impl Departed {
+impl DepartureReason {
     /// In one word.
     pub fn name(self) -> &'static str {
         match self {
@@ -115,7 +115,7 @@ pub struct Departure {
     /// Its host.
     pub host: String,
     /// Why it is gone.
-    pub why: Departed,
+    pub why: DepartureReason,
     /// When: wall time at the leader, for people.
     pub at_wall_ms: u64,
     /// When it was last heard, as far as known.
@@ -204,7 +204,7 @@ impl Job {
     pub(crate) fn remove_participant(
         &mut self,
         name: &str,
-        why: Departed,
+        why: DepartureReason,
         (at_wall_ms, heard_wall_ms): (u64, u64),
         effects: &mut JobEffects,
     ) -> Option<Participant> {
@@ -227,14 +227,14 @@ impl Job {
     fn remember(&mut self, departure: Departure) {
         let JobHead { departures, participants, .. } = &mut self.head;
         let idle = |other: &Departure| {
-            other.why == Departed::Replaced
+            other.why == DepartureReason::Replaced
                 || other.name == departure.name
                 || participants.contains_key(&other.name)
         };
         if departures.len() >= limits::DEPARTURES_MAX {
             match departures.iter().position(idle) {
                 Some(at) => drop(departures.remove(at)),
-                None if departure.why == Departed::Replaced => return,
+                None if departure.why == DepartureReason::Replaced => return,
                 None => drop(departures.pop_front()),
             }
         }

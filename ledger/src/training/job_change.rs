@@ -12,7 +12,7 @@ use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
 use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::training::job::{
-    Departed, Job, JobChange, JobEffects, JobName, Participant, ParticipantDecl,
+    DepartureReason, Job, JobChange, JobEffects, JobName, Participant, ParticipantDecl,
 };
 use crate::training::rendezvous::ParticipantState;
 
@@ -38,7 +38,8 @@ impl Job {
         effects: &mut JobEffects,
     ) {
         let times = (wall_ms, wall_ms);
-        if self.remove_participant(&decl.name, Departed::Replaced, times, effects).is_some() {
+        if self.remove_participant(&decl.name, DepartureReason::Replaced, times, effects).is_some()
+        {
             self.void_arrivals(&decl.name, effects);
         }
         effects.came.push((incarnation, decl.name.clone()));
@@ -51,12 +52,13 @@ impl Job {
     pub(crate) fn depart(
         &mut self,
         name: &str,
-        why: Departed,
+        why: DepartureReason,
         times: (u64, u64),
         effects: &mut JobEffects,
     ) {
         let Some(gone) = self.remove_participant(name, why, times, effects) else { return };
-        let what = if why == Departed::Lost { "participant_lost" } else { "participant_left" };
+        let what =
+            if why == DepartureReason::Lost { "participant_lost" } else { "participant_left" };
         effects.events.push((what, name.to_owned(), 0, gone.decl.host.clone()));
         self.barriers_without(name, effects);
     }

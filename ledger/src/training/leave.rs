@@ -5,7 +5,7 @@ use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
-use crate::training::job::Departed;
+use crate::training::job::DepartureReason;
 use serde::{Deserialize, Serialize};
 
 /// A participant leaves.
@@ -47,7 +47,7 @@ impl Ledger {
         if let Some((no, name)) = self.jobs.with_ticket(incarnation).cloned() {
             let times = (ctx.wall_ms, ctx.wall_ms);
             self.change_job(ctx, no, |job, _, told| {
-                job.depart(&name, Departed::Left, times, told);
+                job.depart(&name, DepartureReason::Left, times, told);
             });
         }
         Reply::Ok

@@ -5,7 +5,7 @@ use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
-use crate::training::job::Departed;
+use crate::training::job::DepartureReason;
 use serde::{Deserialize, Serialize};
 
 /// A participant was silent for too long.
@@ -55,7 +55,7 @@ impl Ledger {
             self.change_job(ctx, no, |job, _, told| {
                 let seen = job.head.participants.get(&name).map_or(0, |p| p.seen_wall_ms);
                 let heard = silent_ms.map_or(seen, |silent_ms| wall_ms.saturating_sub(silent_ms));
-                job.depart(&name, Departed::Lost, (wall_ms, heard.max(seen)), told);
+                job.depart(&name, DepartureReason::Lost, (wall_ms, heard.max(seen)), told);
             });
         }
         Reply::Ok

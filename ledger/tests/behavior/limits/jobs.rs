@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, job, participant};
 use rollout_ledger::{
-    BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, Departed, JobRefusal, OpKind,
+    BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, DepartureReason, JobRefusal, OpKind,
     ParticipantDecl, Policy, Rejection, RendezvousConfig, Reply, StoreName, limits, op,
 };
 
@@ -129,7 +129,11 @@ fn departures_of_names_taken_again() {
     let view = bench.ledger.job(&job("j")).expect("a job");
     assert_eq!(view.departures().count(), most);
     let first = view.departures().next().expect("departures");
-    assert_eq!((first.name.as_str(), first.why), ("p0", Departed::Lost), "nobody has come since");
+    assert_eq!(
+        (first.name.as_str(), first.why),
+        ("p0", DepartureReason::Lost),
+        "nobody has come since"
+    );
     let both = barrier_of(BarrierMembers::Members(vec!["p0".into(), "p1".into()]), 1000);
     bench.granted(arrive("b", 1, "p1", both));
     let view = bench.ledger.job(&job("j")).expect("a job");
