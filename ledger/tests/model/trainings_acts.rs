@@ -9,20 +9,20 @@ use rollout_ledger::{
     ShardOp, ShardProgress, ShardRef, TrainerDecl, TrainerOp, TrainerRef, op,
 };
 
-/// One deed of a trainer of one of two jobs.
+/// One act of a trainer of one of two jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Train {
     job: u8,
     trainer: u8,
-    deed: Deed,
-    /// A small number that the deed needs.
+    act: TrainingAct,
+    /// A small number that the act needs.
     number: u8,
     /// Something is not as it should be.
     wrong: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum TrainingAct {
     Create,
     DeleteDataset,
     Join,
@@ -42,27 +42,27 @@ enum Deed {
 }
 
 pub(crate) fn train() -> impl Strategy<Value = Train> {
-    let deed = prop_oneof![
-        1 => Just(Deed::Create),
-        1 => Just(Deed::DeleteDataset),
-        4 => Just(Deed::Join),
-        6 => Just(Deed::Keep),
-        2 => Just(Deed::Leave),
-        8 => Just(Deed::Recover),
-        1 => Just(Deed::DeleteJob),
-        26 => Just(Deed::Claim),
-        22 => Just(Deed::Finish),
-        10 => Just(Deed::Release),
-        10 => Just(Deed::Begin),
-        26 => Just(Deed::Report),
-        1 => Just(Deed::Abort),
-        2 => Just(Deed::Retain),
-        1 => Just(Deed::Label),
-        6 => Just(Deed::Forget),
+    let act = prop_oneof![
+        1 => Just(TrainingAct::Create),
+        1 => Just(TrainingAct::DeleteDataset),
+        4 => Just(TrainingAct::Join),
+        6 => Just(TrainingAct::Keep),
+        2 => Just(TrainingAct::Leave),
+        8 => Just(TrainingAct::Recover),
+        1 => Just(TrainingAct::DeleteJob),
+        26 => Just(TrainingAct::Claim),
+        22 => Just(TrainingAct::Finish),
+        10 => Just(TrainingAct::Release),
+        10 => Just(TrainingAct::Begin),
+        26 => Just(TrainingAct::Report),
+        1 => Just(TrainingAct::Abort),
+        2 => Just(TrainingAct::Retain),
+        1 => Just(TrainingAct::Label),
+        6 => Just(TrainingAct::Forget),
     ];
     let job = prop_oneof![5 => Just(0u8), 1 => Just(1u8)];
-    (job, 0..3u8, deed, any::<u8>(), prop::bool::weighted(0.08))
-        .prop_map(|(job, trainer, deed, number, wrong)| Train { job, trainer, deed, number, wrong })
+    (job, 0..3u8, act, any::<u8>(), prop::bool::weighted(0.08))
+        .prop_map(|(job, trainer, act, number, wrong)| Train { job, trainer, act, number, wrong })
 }
 
 /// So small that an epoch ends within a story; one of them has a single sample.
@@ -80,14 +80,14 @@ pub(crate) fn spec(dataset: u8, other: bool) -> DatasetSpec {
 impl Train {
     /// Two datasets, two trainers, and a shard for each.
     pub(crate) fn beginning() -> Vec<Train> {
-        let train = |deed, trainer, number| Train { job: 0, trainer, deed, number, wrong: false };
+        let train = |act, trainer, number| Train { job: 0, trainer, act, number, wrong: false };
         vec![
-            train(Deed::Create, 0, 0),
-            train(Deed::Create, 0, 3),
-            train(Deed::Recover, 0, 1),
-            train(Deed::Recover, 1, 5),
-            train(Deed::Claim, 0, 0),
-            train(Deed::Claim, 1, 0),
+            train(TrainingAct::Create, 0, 0),
+            train(TrainingAct::Create, 0, 3),
+            train(TrainingAct::Recover, 0, 1),
+            train(TrainingAct::Recover, 1, 5),
+            train(TrainingAct::Claim, 0, 0),
+            train(TrainingAct::Claim, 1, 0),
         ]
     }
 
@@ -107,18 +107,18 @@ impl Train {
         let (namespace, name) = ("default".to_owned(), DATASETS[usize::from(dataset)].to_owned());
         let number = u32::from(self.number);
         let last = job.map_or(0, |job| job.checkpoints.len() as u32);
-        match self.deed {
-            Deed::Create => {
+        match self.act {
+            TrainingAct::Create => {
                 let spec = Box::new(spec(dataset.into(), self.wrong));
                 OpKind::Dataset(DatasetOp::Create { namespace, name, spec })
             }
-            Deed::DeleteDataset => OpKind::Dataset(DatasetOp::Delete { namespace, name }),
-            Deed::Join => OpKind::Trainer(TrainerOp::Join {
+            TrainingAct::DeleteDataset => OpKind::Dataset(DatasetOp::Delete { namespace, name }),
+            TrainingAct::Join => OpKind::Trainer(TrainerOp::Join {
                 job: self.name(),
                 trainer: self.decl(trainer),
                 on_loss: self.on_loss(),
             }),
-            Deed::Keep => {
+            TrainingAct::Keep => {
                 let all = job.into_iter().flat_map(|job| &job.trainers);
                 let all = all.map(|(name, t)| (name.clone(), t.incarnation.unwrap_or_default()));
                 let mut trainers: Vec<_> = all.skip(usize::from(self.wrong)).collect();
@@ -130,35 +130,35 @@ impl Train {
                 }
                 OpKind::Trainer(TrainerOp::Keep { job: self.name(), trainers })
             }
-            Deed::Leave => OpKind::Trainer(TrainerOp::Leave(by)),
-            Deed::Recover => self.recover(job, trainer),
-            Deed::DeleteJob => OpKind::Trainer(TrainerOp::DeleteJob(self.name())),
-            Deed::Claim => {
+            TrainingAct::Leave => OpKind::Trainer(TrainerOp::Leave(by)),
+            TrainingAct::Recover => self.recover(job, trainer),
+            TrainingAct::DeleteJob => OpKind::Trainer(TrainerOp::DeleteJob(self.name())),
+            TrainingAct::Claim => {
                 let epoch = u64::from(self.number % 11 == 5);
                 OpKind::Shard(ShardOp::Claim { by, dataset: name, epoch })
             }
-            Deed::Finish | Deed::Release => self.end(job, by),
-            Deed::Begin => {
+            TrainingAct::Finish | TrainingAct::Release => self.end(job, by),
+            TrainingAct::Begin => {
                 let step = job.map_or(0, |job| job.step()) + u64::from(self.number % 4);
                 let label = if self.number > 200 { "best" } else { "" };
                 OpKind::Checkpoint(CheckpointOp::Begin { by, step, label: label.into() })
             }
-            Deed::Report => self.report(job, by),
-            Deed::Abort => {
+            TrainingAct::Report => self.report(job, by),
+            TrainingAct::Abort => {
                 let number = last.saturating_sub(number % 3);
                 OpKind::Checkpoint(CheckpointOp::Abort { job: self.name(), number })
             }
-            Deed::Retain => OpKind::Checkpoint(CheckpointOp::Retain {
+            TrainingAct::Retain => OpKind::Checkpoint(CheckpointOp::Retain {
                 job: self.name(),
                 keep_last: number % 3,
                 now: number % 2 == 1,
             }),
-            Deed::Label => OpKind::Checkpoint(CheckpointOp::Label {
+            TrainingAct::Label => OpKind::Checkpoint(CheckpointOp::Label {
                 job: self.name(),
                 number: last.saturating_sub(number % 3),
                 label: if number > 128 { "best" } else { "" }.into(),
             }),
-            Deed::Forget => OpKind::Checkpoint(CheckpointOp::Forget {
+            TrainingAct::Forget => OpKind::Checkpoint(CheckpointOp::Forget {
                 job: self.name(),
                 number: last.saturating_sub(number % 6),
             }),
@@ -231,8 +231,8 @@ impl Train {
             },
         };
         let step = job.map_or(0, |job| job.step()) + u64::from(self.number % 4);
-        OpKind::Shard(match self.deed {
-            Deed::Release => {
+        OpKind::Shard(match self.act {
+            TrainingAct::Release => {
                 let samples = u32::from(self.number / 4 % 4);
                 ShardOp::Release { by, shard, samples, step }
             }
