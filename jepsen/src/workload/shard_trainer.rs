@@ -97,17 +97,17 @@ impl ShardTrainer {
 
     /// A key of its job in the history.
     fn key(&self, of: &str) -> String {
-        format!("{}{of}", self.launch.career.prefix)
+        format!("{}{of}", self.launch.training_job.prefix)
     }
 
     fn job(&self) -> Option<v1::JobName> {
-        Some(job(self.launch.career.job))
+        Some(job(self.launch.training_job.job))
     }
 
     /// No member may request a recovery of a job that continues after a loss.
     fn has_to_recover(&mut self, round: u64, why: &str) {
         self.torn = self.torn.max(round);
-        if self.launch.career.on_loss == v1::LossPolicy::Continue {
+        if self.launch.training_job.on_loss == v1::LossPolicy::Continue {
             let (what, why) = ("a job that is to go on".to_owned(), why.to_owned());
             self.trainer.shared.recorder.event(EventKind::Refused { what, why });
         }
@@ -127,15 +127,15 @@ impl ShardTrainer {
         let request = self.trainer.request().await?;
         let (round, world) = self.launch.after(self.torn, self.name);
         let most = world.len() == 1 || self.trainer.rng.random_ratio(4, 5);
-        let career = self.launch.career;
-        let job_may_recover = career.on_loss == v1::LossPolicy::Recover;
+        let training_job = self.launch.training_job;
+        let job_may_recover = training_job.on_loss == v1::LossPolicy::Recover;
         let recovers = job_may_recover && world.contains(&self.name) && most;
         if !recovers {
             // Wait until the others have begun.
             self.trainer.pause(100..600).await;
         }
         let (decl, recorder) = (self.decl(), self.trainer.shared.recorder.clone());
-        let (named, key) = (self.job(), self.key(career.job));
+        let (named, key) = (self.job(), self.key(training_job.job));
         let id = Some(repeat::named(request.id()));
         let (op, sent) = if recovers {
             let op = recorder.invoke("recover", key, json!([self.name, round]), id);
@@ -147,7 +147,7 @@ impl ShardTrainer {
                     world: world.iter().map(|name| (*name).to_owned()).collect(),
                     trainer: Some(decl.clone()),
                     from: 0,
-                    on_loss: career.on_loss.into(),
+                    on_loss: training_job.on_loss.into(),
                 };
                 async move { services::checkpoints(channel).recover(request).await }
             };
@@ -161,7 +161,7 @@ impl ShardTrainer {
                     request: Some(id),
                     job: named.clone(),
                     trainer: Some(decl.clone()),
-                    on_loss: career.on_loss.into(),
+                    on_loss: training_job.on_loss.into(),
                 };
                 async move { services::shards(channel).join_job(request).await }
             };
@@ -259,7 +259,7 @@ impl ShardTrainer {
         let kept = v1::TrainerKept { trainer: self.name.into(), ticket: place.by.ticket };
         let request = v1::KeepTrainersRequest { job: self.job(), trainers: vec![kept] };
         let recorder = self.trainer.shared.recorder.clone();
-        let key = self.key(self.launch.career.job);
+        let key = self.key(self.launch.training_job.job);
         let op = recorder.invoke("alive", key, json!([self.name]), None);
         let options = CallOptions::read().timeout(LIMIT);
         let sent = self.trainer.client.with_leader_opts("keep", options, |channel| {

@@ -30,7 +30,7 @@ pub(crate) const CONTINUE_ON_LOSS_PREFIX: &str = "on/";
 
 /// A job.
 #[derive(Clone, Copy)]
-pub(super) struct Career {
+pub(super) struct TrainingJob {
     pub(super) job: &'static str,
     /// Prefix of every key of it in the history.
     pub(super) prefix: &'static str,
@@ -38,9 +38,13 @@ pub(super) struct Career {
     pub(super) on_loss: v1::LossPolicy,
 }
 
-const RECOVERS: Career = Career { job: "train", prefix: "", on_loss: v1::LossPolicy::Recover };
-const CONTINUES: Career =
-    Career { job: "onward", prefix: CONTINUE_ON_LOSS_PREFIX, on_loss: v1::LossPolicy::Continue };
+const RECOVERS: TrainingJob =
+    TrainingJob { job: "train", prefix: "", on_loss: v1::LossPolicy::Recover };
+const CONTINUES: TrainingJob = TrainingJob {
+    job: "onward",
+    prefix: CONTINUE_ON_LOSS_PREFIX,
+    on_loss: v1::LossPolicy::Continue,
+};
 
 /// Samples of the dataset; the last shard has fewer than the others.
 const SAMPLES: u64 = 117;
@@ -57,7 +61,7 @@ pub(crate) fn shard_len(shard: u64) -> i64 {
 
 /// What the trainers of a job agree on outside the cluster, as their launcher would arrange.
 pub(super) struct Launch {
-    pub(super) career: Career,
+    pub(super) training_job: TrainingJob,
     plan: Mutex<(u64, Vec<&'static str>, StdRng)>,
     /// The step of the fastest trainer.
     steps: AtomicU64,
@@ -66,10 +70,10 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    fn new(career: Career, seed: u64) -> Arc<Self> {
+    fn new(training_job: TrainingJob, seed: u64) -> Arc<Self> {
         let rng = StdRng::seed_from_u64(seed ^ 0x5eed);
         let (steps, epochs) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { career, plan: Mutex::new((0, Vec::new(), rng)), steps, epochs })
+        Arc::new(Self { training_job, plan: Mutex::new((0, Vec::new(), rng)), steps, epochs })
     }
 
     /// The round after `torn`, and its world: two to four trainers, including the one that asks first.
@@ -127,10 +131,11 @@ pub struct Running {
 /// When a client cannot be made.
 pub(super) fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Result<Running> {
     let (shared, mut set, mut jobs) = (Shared::new(recorder), JoinSet::new(), Vec::new());
-    for (career, count) in [(RECOVERS, CLIENTS.len()), (CONTINUES, CONTINUE_ON_LOSS_TRAINERS)] {
-        let launch = Launch::new(career, seed);
+    for (training_job, count) in [(RECOVERS, CLIENTS.len()), (CONTINUES, CONTINUE_ON_LOSS_TRAINERS)]
+    {
+        let launch = Launch::new(training_job, seed);
         let trainer = |name: &'static str, seed: u64| -> Result<ShardTrainer> {
-            let called = format!("{}-{name}", career.job);
+            let called = format!("{}-{name}", training_job.job);
             let trainer = Trainer::new(fleet, name, &called, &shared, seed)?;
             Ok(ShardTrainer::new(trainer, name, launch.clone()))
         };
