@@ -27,7 +27,7 @@ const PROOF_LIMIT: Duration = Duration::from_secs(2);
 
 /// A fault on a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blow {
+enum WorkerFault {
     Kill,
     Pause,
     Power,
@@ -35,7 +35,7 @@ enum Blow {
     Disk,
 }
 
-impl Blow {
+impl WorkerFault {
     /// The faults of these families, each as often as its weight.
     fn selected(families: &[Family]) -> Vec<Self> {
         let each = [
@@ -46,7 +46,7 @@ impl Blow {
             (Family::Disk, Self::Disk, 1),
         ];
         let selected = each.into_iter().filter(|(family, ..)| families.contains(family));
-        selected.flat_map(|(_, blow, times)| vec![blow; times]).collect()
+        selected.flat_map(|(_, fault, times)| vec![fault; times]).collect()
     }
 
     fn name(self) -> &'static str {
@@ -90,9 +90,9 @@ pub(super) struct Workers {
     preload: Arc<Preload>,
     rng: StdRng,
     recorder: Arc<Recorder>,
-    selected: Vec<Blow>,
+    selected: Vec<WorkerFault>,
     /// The next faults.
-    next: Vec<Blow>,
+    next: Vec<WorkerFault>,
     next_id: u64,
 }
 
@@ -126,7 +126,7 @@ impl Workers {
             preload: fleet.preload.clone(),
             rng: StdRng::seed_from_u64(seed),
             recorder: recorder.clone(),
-            selected: Blow::selected(nemesis),
+            selected: WorkerFault::selected(nemesis),
             next: Vec::new(),
             next_id: FIRST_ID,
         })
@@ -142,13 +142,13 @@ impl Workers {
         }
         // Record and restart a worker that exited by itself before injecting a fault.
         self.revive()?;
-        let Some(blow) = self.next.pop() else { return Ok(()) };
+        let Some(fault) = self.next.pop() else { return Ok(()) };
         let which = self.rng.random_range(0..self.agents.len());
         let away = Duration::from_millis(self.rng.random_range(100..3000));
         self.next_id += 1;
         let (id, on) = (self.next_id, self.agents[which].name.to_owned());
-        let proven = self.begin(blow, which).await?;
-        let kind = blow.name();
+        let proven = self.begin(fault, which).await?;
+        let kind = fault.name();
         println!("{:>6.1} s  {kind} on {on}", self.recorder.now_ns() as f64 / 1e9);
         self.recorder.event(EventKind::Fault { id, kind: kind.into(), on, proven });
         tokio::time::sleep(away).await;
@@ -158,23 +158,23 @@ impl Workers {
     }
 
     /// Starts a fault. True if it was seen to take effect.
-    async fn begin(&mut self, blow: Blow, which: usize) -> Result<bool> {
+    async fn begin(&mut self, fault: WorkerFault, which: usize) -> Result<bool> {
         let agent = &mut self.agents[which];
         let name = agent.name;
-        Ok(match (blow, &agent.process) {
-            (Blow::Kill, _) => agent.kill(),
-            (Blow::Pause, Some(process)) => process.pause().unwrap_or(false),
-            (Blow::Power, Some(_)) => {
+        Ok(match (fault, &agent.process) {
+            (WorkerFault::Kill, _) => agent.kill(),
+            (WorkerFault::Pause, Some(process)) => process.pause().unwrap_or(false),
+            (WorkerFault::Power, Some(_)) => {
                 let killed = agent.kill();
                 let lost = self.preload.lose_power(name, Loss::Torn { seed: self.rng.random() })?;
                 lost.is_some() && killed
             }
-            (Blow::Clock, Some(_)) => {
+            (WorkerFault::Clock, Some(_)) => {
                 let ahead_s = if self.rng.random() { HOUR_S } else { -HOUR_S };
                 self.preload.set_clock(name, ahead_s)?;
                 self.seen(|preload| Ok(preload.clock_ahead_s(name)?.abs_diff(ahead_s) < 60)).await?
             }
-            (Blow::Disk, Some(_)) => {
+            (WorkerFault::Disk, Some(_)) => {
                 let slow = DiskFault::SlowSync(self.rng.random_range(200..2000));
                 let all = [slow, DiskFault::SyncFails, DiskFault::WriteFails, DiskFault::Full];
                 self.preload.disk(name)?.set(all[self.rng.random_range(0..all.len())]);
