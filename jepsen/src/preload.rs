@@ -18,7 +18,7 @@ const LIBRARY: &str = "librollout_preload.so";
 
 /// The files through which faults reach one name.
 #[derive(Clone, Copy)]
-struct Gear {
+struct FaultFiles {
     clock: &'static Clock,
     disk: &'static Disk,
 }
@@ -26,7 +26,7 @@ struct Gear {
 pub struct Preload {
     library: PathBuf,
     dir: PathBuf,
-    gears: Mutex<BTreeMap<String, Gear>>,
+    by_name: Mutex<BTreeMap<String, FaultFiles>>,
 }
 
 impl Preload {
@@ -46,16 +46,16 @@ impl Preload {
             bin.display()
         );
         std::fs::create_dir_all(dir)?;
-        Ok(Self { library, dir: dir.to_owned(), gears: Mutex::default() })
+        Ok(Self { library, dir: dir.to_owned(), by_name: Mutex::default() })
     }
 
     fn journal(&self, name: &str) -> PathBuf {
         self.dir.join(format!("{name}.journal"))
     }
 
-    fn gear(&self, name: &str) -> Result<Gear> {
-        let gears = self.gears.lock().unwrap_or_else(PoisonError::into_inner);
-        gears.get(name).copied().with_context(|| format!("{name} was never started"))
+    fn files(&self, name: &str) -> Result<FaultFiles> {
+        let by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        by_name.get(name).copied().with_context(|| format!("{name} was never started"))
     }
 
     /// Makes the next life of the process of this name, with its data in `data_dir`, load the library.
@@ -72,12 +72,12 @@ impl Preload {
         }
         let file = |of: &str| self.dir.join(format!("{name}.{of}"));
         let (clock, disk) = (file("clock"), file("disk"));
-        let mut gears = self.gears.lock().unwrap_or_else(PoisonError::into_inner);
-        if !gears.contains_key(name) {
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        if !by_name.contains_key(name) {
             Clock::create(&clock)?;
             Disk::create(&disk, data_dir)?;
-            let gear = Gear { clock: Clock::open(&clock)?, disk: Disk::open(&disk)? };
-            gears.insert(name.to_owned(), gear);
+            let files = FaultFiles { clock: Clock::open(&clock)?, disk: Disk::open(&disk)? };
+            by_name.insert(name.to_owned(), files);
         }
         command.env("LD_PRELOAD", &self.library).env(JOURNAL_ENV, &journal);
         command.env(CLOCK_ENV, &clock).env(DISK_ENV, &disk);
@@ -113,7 +113,7 @@ impl Preload {
     /// # Errors
     /// When it was never given one.
     pub fn set_clock(&self, name: &str, ahead_s: i64) -> Result<()> {
-        self.gear(name)?.clock.set_ahead_s(ahead_s);
+        self.files(name)?.clock.set_ahead_s(ahead_s);
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Preload {
     /// # Errors
     /// When it was never given a clock.
     pub fn clock_ahead_s(&self, name: &str) -> Result<i64> {
-        let read_s = self.gear(name)?.clock.read_ns() / 1_000_000_000;
+        let read_s = self.files(name)?.clock.read_ns() / 1_000_000_000;
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
         Ok(read_s - i64::try_from(now.as_secs())?)
     }
@@ -132,7 +132,7 @@ impl Preload {
     /// # Errors
     /// When it was never given one.
     pub fn disk(&self, name: &str) -> Result<&'static Disk> {
-        Ok(self.gear(name)?.disk)
+        Ok(self.files(name)?.disk)
     }
 }
 
