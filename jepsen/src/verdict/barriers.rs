@@ -28,14 +28,14 @@ struct Arrival {
 
 /// The start of a participant's new process.
 #[derive(Clone, Copy)]
-struct Coming {
+struct ProcessStart {
     called_at: u64,
     /// `None`: it may not have registered.
     answered_at: Option<u64>,
 }
 
 /// The process starts of each participant.
-type Comings<'a> = BTreeMap<&'a str, Vec<Coming>>;
+type ProcessStarts<'a> = BTreeMap<&'a str, Vec<ProcessStart>>;
 
 /// What is known of one generation.
 #[derive(Default)]
@@ -58,7 +58,7 @@ fn names(value: Option<&Value>) -> Vec<&str> {
 pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
     let mut generations: BTreeMap<&str, Generation<'_>> = BTreeMap::new();
     let mut signs: Signs<&str> = Signs::default();
-    let mut comings = Comings::default();
+    let mut starts = ProcessStarts::default();
     for operation in operations {
         let key = operation.key.as_deref().unwrap_or_default();
         let (who, called_at) = (text(Some(&operation.input)), operation.called_at);
@@ -84,7 +84,7 @@ pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
             }
             ("come", _) => {
                 let answered_at = answer.map(|answer| answer.1);
-                comings.entry(who).or_default().push(Coming { called_at, answered_at });
+                starts.entry(who).or_default().push(ProcessStart { called_at, answered_at });
                 answered_at.into_iter().for_each(|at| signs.add(who, called_at, at));
             }
             _ => {}
@@ -93,7 +93,7 @@ pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
     let mut found = Vec::new();
     let mut passed = 0;
     for (key, generation) in &generations {
-        generation.judge(key, (&signs, &comings), &mut found);
+        generation.judge(key, (&signs, &starts), &mut found);
         passed += usize::from(generation.is_open());
     }
     (found, passed)
@@ -107,7 +107,7 @@ impl Generation<'_> {
     fn judge(
         &self,
         key: &str,
-        (signs, comings): (&Signs<&str>, &Comings<'_>),
+        (signs, starts): (&Signs<&str>, &ProcessStarts<'_>),
         found: &mut Vec<String>,
     ) {
         let Some((first, ..)) = self.ends.first() else { return };
@@ -124,8 +124,8 @@ impl Generation<'_> {
             }
             let Value::List(parts) = outcome else { continue };
             match text(parts.first()) {
-                "open" => self.opened(key, (who, *at), parts, comings, found),
-                _ => self.failed(key, (who, *at), parts, comings, found),
+                "open" => self.opened(key, (who, *at), parts, starts, found),
+                _ => self.failed(key, (who, *at), parts, starts, found),
             }
         }
         let first_arrival = self.arrivals.values().flatten().map(|arrival| arrival.called_at).min();
@@ -140,7 +140,7 @@ impl Generation<'_> {
         key: &str,
         (who, at): (&str, u64),
         outcome: &[Value],
-        comings: &Comings<'_>,
+        starts: &ProcessStarts<'_>,
         found: &mut Vec<String>,
     ) {
         let (members, without) = (names(outcome.get(1)), names(outcome.get(2)));
@@ -159,13 +159,13 @@ impl Generation<'_> {
             let called: Vec<u64> = arrivals.map(|arrival| arrival.called_at).collect();
             if called.iter().all(|called| *called > at) {
                 found.push(format!("{who} passed barrier {key} before {member} had arrived"));
-            } else if called.iter().all(|called| self.is_void(member, *called, comings)) {
+            } else if called.iter().all(|called| self.is_void(member, *called, starts)) {
                 found.push(format!(
                     "{who} passed barrier {key} by an arrival of {member} before it came anew"
                 ));
             }
         }
-        for name in self.counted(comings).into_iter().filter(|name| !all.contains(name)) {
+        for name in self.counted(starts).into_iter().filter(|name| !all.contains(name)) {
             found.push(format!("{who} passed barrier {key} without {name}, who had arrived"));
         }
     }
@@ -177,22 +177,22 @@ impl Generation<'_> {
 
     /// Whether an arrival certainly did not count: its participant had started a new process while the generation
     /// still waited.
-    fn is_void(&self, name: &str, called_at: u64, comings: &Comings<'_>) -> bool {
-        comings.get(name).into_iter().flatten().any(|coming| {
-            let came = coming.answered_at.is_some_and(|came| came < self.waited());
-            coming.called_at > called_at && came
+    fn is_void(&self, name: &str, called_at: u64, starts: &ProcessStarts<'_>) -> bool {
+        starts.get(name).into_iter().flatten().any(|start| {
+            let came = start.answered_at.is_some_and(|came| came < self.waited());
+            start.called_at > called_at && came
         })
     }
 
     /// The participants whose arrival certainly counted: it was answered while the generation waited, and no new
     /// process can have come under the name before the generation ended.
-    fn counted(&self, comings: &Comings<'_>) -> BTreeSet<&str> {
+    fn counted(&self, starts: &ProcessStarts<'_>) -> BTreeSet<&str> {
         let ended = self.ends.iter().map(|end| end.3).min().unwrap_or(u64::MAX);
         let counts = |name: &str, arrival: &Arrival| {
             let in_time = arrival.answered_at.is_some_and(|answered| answered < self.waited());
             let between = arrival.called_at..ended;
-            let mut all = comings.get(name).into_iter().flatten();
-            in_time && !all.any(|coming| between.contains(&coming.called_at))
+            let mut all = starts.get(name).into_iter().flatten();
+            in_time && !all.any(|start| between.contains(&start.called_at))
         };
         let all = self.arrivals.iter();
         let all = all.filter(|(name, arrivals)| arrivals.iter().any(|a| counts(name, a)));
@@ -204,7 +204,7 @@ impl Generation<'_> {
         key: &str,
         (who, at): (&str, u64),
         outcome: &[Value],
-        comings: &Comings<'_>,
+        starts: &ProcessStarts<'_>,
         found: &mut Vec<String>,
     ) {
         let (why, participant, host) =
@@ -224,7 +224,7 @@ impl Generation<'_> {
             }
             other => found.push(format!("barrier {key} failed as {other}, which nobody did")),
         }
-        for name in self.counted(comings).into_iter().filter(|name| missing.contains(name)) {
+        for name in self.counted(starts).into_iter().filter(|name| missing.contains(name)) {
             found.push(format!("barrier {key} failed without {name}, who had arrived"));
         }
     }
