@@ -85,7 +85,7 @@ struct Member {
 }
 
 /// A complete round.
-struct Met {
+struct JoinedRound {
     round: u64,
     ticket: u64,
     rank: u32,
@@ -114,8 +114,8 @@ impl Member {
                     self.live(self.last, 0).await;
                 }
                 self.last = ticket;
-                if let Some(met) = self.meet(ticket).await {
-                    self.train(ticket, &met).await;
+                if let Some(joined) = self.meet(ticket).await {
+                    self.train(ticket, &joined).await;
                 }
                 self.go(ticket).await;
             }
@@ -164,7 +164,7 @@ impl Member {
     }
 
     /// Waits for the round, and returns it.
-    async fn meet(&mut self, ticket: u64) -> Option<Met> {
+    async fn meet(&mut self, ticket: u64) -> Option<JoinedRound> {
         let recorder = self.trainer.shared.recorder.clone();
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE && !self.trainer.shared.stopping() {
@@ -194,7 +194,12 @@ impl Member {
                     let mut outcome = vec![json!(round.round), json!(round.rank)];
                     outcome.extend(round.members.into_iter().map(|m| json!(m.name)));
                     recorder.ok(&op, Value::Array(outcome), by);
-                    return Some(Met { round: round.round, ticket, rank: round.rank, size });
+                    return Some(JoinedRound {
+                        round: round.round,
+                        ticket,
+                        rank: round.rank,
+                        size,
+                    });
                 }
                 Some(Outcome::Pending(_)) | None => {
                     recorder.ok(&op, json!(["pending"]), by);
@@ -213,11 +218,11 @@ impl Member {
     }
 
     /// Stays a member for a while.
-    async fn train(&mut self, ticket: u64, met: &Met) {
-        let round = met.round;
+    async fn train(&mut self, ticket: u64, joined: &JoinedRound) {
+        let round = joined.round;
         for _ in 0..self.trainer.rng.random_range(1..4u32) {
-            self.introduce(met).await;
-            self.peers(met).await;
+            self.introduce(joined).await;
+            self.peers(joined).await;
             self.trainer.pause(5..60).await;
             match self.live(ticket, round).await {
                 Some(answer) if !answer.gone.is_empty() || answer.round != round => return,
@@ -242,17 +247,17 @@ impl Member {
     }
 
     /// Writes its name under its rank, as torch does with addresses.
-    async fn introduce(&mut self, met: &Met) {
+    async fn introduce(&mut self, joined: &JoinedRound) {
         let Some(request) = self.trainer.request().await else { return };
         let recorder = self.trainer.shared.recorder.clone();
-        let given = json!([self.trainer.name, met.round, met.rank]);
+        let given = json!([self.trainer.name, joined.round, joined.rank]);
         let id = Some(repeat::named(request.id()));
         let op = recorder.invoke("introduce", JOB.to_owned(), given, id);
         let value = format!("{} {}", self.trainer.name, "-".repeat(ADDRESS_BYTES));
-        let pair = v1::StorePair { key: rank_key(met.rank).into(), value: value.into() };
+        let pair = v1::StorePair { key: rank_key(joined.rank).into(), value: value.into() };
         let ops = vec![v1::StoreOp { kind: Some(OpKind::Set(v1::StoreSet { pairs: vec![pair] })) }];
         let send = |channel, id| {
-            let store = store_of(met);
+            let store = store_of(joined);
             let request = v1::StoreApplyRequest { request: Some(id), store, ops: ops.clone() };
             async move { services::store(channel).apply(request).await }
         };
@@ -265,13 +270,13 @@ impl Member {
     }
 
     /// Reads the names of all ranks.
-    async fn peers(&mut self, met: &Met) {
+    async fn peers(&mut self, joined: &JoinedRound) {
         let recorder = self.trainer.shared.recorder.clone();
-        let given = json!([self.trainer.name, met.round]);
+        let given = json!([self.trainer.name, joined.round]);
         let op = recorder.invoke("peers", JOB.to_owned(), given, None);
-        let ranks = 0..u32::try_from(met.size).unwrap_or(0);
+        let ranks = 0..u32::try_from(joined.size).unwrap_or(0);
         let request = v1::StoreReadRequest {
-            store: store_of(met),
+            store: store_of(joined),
             keys: ranks.map(|rank| rank_key(rank).into()).collect(),
             ..v1::StoreReadRequest::default()
         };
@@ -347,8 +352,8 @@ impl Member {
 }
 
 /// The store in which the members of a round find each other.
-fn store_of(met: &Met) -> Option<v1::StoreName> {
-    let (round, ticket) = (met.round, met.ticket);
+fn store_of(joined: &JoinedRound) -> Option<v1::StoreName> {
+    let (round, ticket) = (joined.round, joined.ticket);
     Some(v1::StoreName { namespace: String::new(), job: JOB.into(), round, ticket })
 }
 
