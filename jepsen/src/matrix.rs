@@ -158,7 +158,7 @@ fn filled(args: &Args) -> Result<Index> {
     if std::fs::read_dir(&args.out)?.next().is_some() {
         bail!("{} is not empty", args.out.display());
     }
-    let board = Mutex::new(Board {
+    let state = Mutex::new(LaneState {
         begun: Instant::now(),
         next: 0,
         longest_overhead: Duration::from_secs(20),
@@ -166,12 +166,12 @@ fn filled(args: &Args) -> Result<Index> {
     });
     println!("{}", index::HEADING);
     std::thread::scope(|scope| {
-        let lanes: Vec<_> = (0..args.jobs).map(|_| scope.spawn(|| lane(args, &board))).collect();
+        let lanes: Vec<_> = (0..args.jobs).map(|_| scope.spawn(|| lane(args, &state))).collect();
         lanes
             .into_iter()
             .try_for_each(|lane| lane.join().map_err(|_| anyhow!("a lane panicked"))?)
     })?;
-    let index = board.into_inner().map_err(|_| anyhow!("a lane panicked"))?.index;
+    let index = state.into_inner().map_err(|_| anyhow!("a lane panicked"))?.index;
     println!("{}", index.summary());
     index
         .without_a_run()
@@ -182,7 +182,7 @@ fn filled(args: &Args) -> Result<Index> {
 }
 
 /// State shared by the lanes.
-struct Board {
+struct LaneState {
     begun: Instant,
     /// The number of the next run that no lane has taken.
     next: u64,
@@ -192,26 +192,26 @@ struct Board {
 }
 
 /// One run after another until none fits into the budget.
-fn lane(args: &Args, board: &Mutex<Board>) -> Result<()> {
-    let held = || board.lock().map_err(|_| anyhow!("another lane panicked"));
+fn lane(args: &Args, state: &Mutex<LaneState>) -> Result<()> {
+    let held = || state.lock().map_err(|_| anyhow!("another lane panicked"));
     loop {
         let (number, plan) = {
-            let mut board = held()?;
-            let plan = plan(args, board.next);
-            let takes = Duration::from_secs(plan.secs) + board.longest_overhead;
-            if board.next > 0 && board.begun.elapsed() + takes > args.budget {
+            let mut state = held()?;
+            let plan = plan(args, state.next);
+            let takes = Duration::from_secs(plan.secs) + state.longest_overhead;
+            if state.next > 0 && state.begun.elapsed() + takes > args.budget {
                 return Ok(());
             }
-            board.next += 1;
-            (board.next - 1, plan)
+            state.next += 1;
+            (state.next - 1, plan)
         };
         let started = Instant::now();
         let cell = one(args, &plan, number)?;
         let overhead = started.elapsed().saturating_sub(Duration::from_secs(plan.secs));
-        let mut board = held()?;
-        board.longest_overhead = board.longest_overhead.max(overhead).min(BESIDE);
+        let mut state = held()?;
+        state.longest_overhead = state.longest_overhead.max(overhead).min(BESIDE);
         println!("{}", cell.line());
-        board.index.add(cell)?;
+        state.index.add(cell)?;
     }
 }
 
