@@ -62,7 +62,7 @@ pub struct RecheckArgs {
 
 /// Runs, and prints the verdict.
 pub fn run(args: &Args) -> ExitCode {
-    exit_code(tormented(args))
+    exit_code(run_with_faults(args))
 }
 
 /// Judges again, and prints the verdict.
@@ -80,7 +80,7 @@ fn exit_code(judged: Result<Judged>) -> ExitCode {
     }
 }
 
-fn tormented(args: &Args) -> Result<Judged> {
+fn run_with_faults(args: &Args) -> Result<Judged> {
     let dir = match &args.dir {
         Some(dir) => dir.clone(),
         None => std::env::temp_dir().join(format!("rollout-jepsen-{}", std::process::id())),
