@@ -15,7 +15,7 @@ const MAX_TOKENS: u32 = 24;
 
 /// How an engine differs from an unharmed engine in a single process.
 #[derive(Default)]
-struct Harmed {
+struct EngineSetup {
     /// Files in the scene's `inject` inject faults inside.
     injected: bool,
     core_apart: bool,
@@ -33,14 +33,14 @@ struct Scene {
 }
 
 impl Scene {
-    fn start(run: &str, count: u64, harmed: Harmed) -> Result<Self> {
+    fn start(run: &str, count: u64, engine_setup: EngineSetup) -> Result<Self> {
         let mut fleet = Fleet::start(FleetOptions::default())?;
         let model = tiny_model(&fleet)?;
         let input = fleet.path(&format!("{run}.jsonl"));
         std::fs::write(&input, rows(count))?;
         let inject = fleet.path("inject");
         std::fs::create_dir(&inject)?;
-        let Harmed { injected, core_apart, lines } = harmed;
+        let EngineSetup { injected, core_apart, lines } = engine_setup;
         let (lines, injected) = (lines.to_owned(), injected.then_some(&*inject));
         let engine = Engine { lines, core_apart, inject: injected, ..Engine::new(&model, 8) };
         let worker = engine.worker("");
@@ -137,7 +137,8 @@ fn greedy_completions_are_vllms_own_through_the_death_of_an_engine_and_of_the_le
 
 #[test]
 fn an_engine_that_runs_out_of_memory_aborts_or_hangs_inside_costs_no_row() -> Result<()> {
-    let scene = Scene::start("harm", 2000, Harmed { injected: true, ..Harmed::default() })?;
+    let scene =
+        Scene::start("harm", 2000, EngineSetup { injected: true, ..EngineSetup::default() })?;
     for (harm, said) in [
         ("oom", "memory ran out, fewer rows at once"),
         ("abort", "was ended by signal 6"),
@@ -156,8 +157,8 @@ fn an_engine_that_runs_out_of_memory_aborts_or_hangs_inside_costs_no_row() -> Re
 
 #[test]
 fn a_core_in_its_own_process_reports_its_own_cause_of_death() -> Result<()> {
-    let harmed = Harmed { injected: true, core_apart: true, ..Harmed::default() };
-    let mut scene = Scene::start("apart", 1500, harmed)?;
+    let engine_setup = EngineSetup { injected: true, core_apart: true, ..EngineSetup::default() };
+    let mut scene = Scene::start("apart", 1500, engine_setup)?;
     let done = scene.done(1).done;
     let core = core_of(scene.engine()?).context("the core is no process of its own")?;
     // SAFETY: a signal to a process that this test's worker started.
@@ -172,8 +173,9 @@ fn a_core_in_its_own_process_reports_its_own_cause_of_death() -> Result<()> {
 
 #[test]
 fn an_engine_over_two_processes_that_loses_one_costs_no_row() -> Result<()> {
-    let harmed = Harmed { core_apart: true, lines: "tensor_parallel_size = 2", injected: false };
-    let mut scene = Scene::start("halves", 600, harmed)?;
+    let engine_setup =
+        EngineSetup { core_apart: true, lines: "tensor_parallel_size = 2", injected: false };
+    let mut scene = Scene::start("halves", 600, engine_setup)?;
     let counted = scene.done(20);
     ensure!(counted.done < 500, "the run is nearly over: {counted:?}");
     let all = descendants(scene.engine()?);
@@ -191,8 +193,9 @@ fn an_engine_over_two_processes_that_loses_one_costs_no_row() -> Result<()> {
 
 #[test]
 fn memory_that_runs_out_in_the_half_that_vllm_does_not_listen_to_is_named() -> Result<()> {
-    let harmed = Harmed { core_apart: true, lines: "tensor_parallel_size = 2", injected: true };
-    let scene = Scene::start("half", 600, harmed)?;
+    let engine_setup =
+        EngineSetup { core_apart: true, lines: "tensor_parallel_size = 2", injected: true };
+    let scene = Scene::start("half", 600, engine_setup)?;
     let counted = scene.done(20);
     ensure!(counted.done < 500, "the run is nearly over: {counted:?}");
     scene.harm("oom-1")?;
@@ -203,8 +206,8 @@ fn memory_that_runs_out_in_the_half_that_vllm_does_not_listen_to_is_named() -> R
 
 #[test]
 fn no_process_of_vllms_outlives_the_agent() -> Result<()> {
-    let harmed = Harmed { core_apart: true, ..Harmed::default() };
-    let mut scene = Scene::start("orphans", 600, harmed)?;
+    let engine_setup = EngineSetup { core_apart: true, ..EngineSetup::default() };
+    let mut scene = Scene::start("orphans", 600, engine_setup)?;
     scene.done(20);
     let host = scene.engine()?;
     let core = core_of(host).context("the core is no process of its own")?;
