@@ -48,7 +48,7 @@ pub use python::python;
 pub use requests::{create_run, latest_checkpoint};
 pub use rollout_jepsen::delay::OneWay;
 pub use root::runs_as_root;
-pub use s3::{BadDay, Dialect, S3, UploadCounts};
+pub use s3::{Dialect, S3, StoreFaults, UploadCounts};
 pub use samples::{not_once, sample_id, sample_ids};
 pub use terminal::Terminal;
 pub use wait::{eventually, eventually_or_show};

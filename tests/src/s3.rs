@@ -27,7 +27,7 @@ const HELD_AGAIN: Duration = Duration::from_millis(10);
 
 /// Injected failures, each counted over all requests.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct BadDay {
+pub struct StoreFaults {
     /// Every n-th request is answered with 503; 0 for none.
     pub busy_every: u64,
     /// Every n-th write is done, and its answer lost with the connection; 0 for none.
@@ -53,7 +53,7 @@ struct State {
     overloaded: BTreeSet<String>,
     /// Processes whose requests are held.
     held: BTreeSet<String>,
-    day: BadDay,
+    faults: StoreFaults,
     requests: u64,
     /// Counts of requests by process and kind.
     asked: BTreeMap<(String, String), u64>,
@@ -129,8 +129,8 @@ impl S3 {
     }
 
     /// Sets the failures from now on.
-    pub fn have(&self, day: BadDay) {
-        self.lock().day = day;
+    pub fn inject(&self, faults: StoreFaults) {
+        self.lock().faults = faults;
     }
 
     /// Lets the credentials of a process expire, or renews them.
@@ -209,7 +209,7 @@ impl S3 {
     fn serve(&self, stream: &TcpStream) -> Result<()> {
         let mut reader = BufReader::new(stream);
         while let Some(request) = read(&mut reader)? {
-            let slow = self.lock().day.slow_ms;
+            let slow = self.lock().faults.slow_ms;
             if slow > 0 {
                 // This simulates the store's latency; the test does not wait here.
                 std::thread::sleep(Duration::from_millis(self.lock().requests * 7919 % slow));
@@ -248,7 +248,7 @@ impl S3 {
             return Some(refusal("403 Forbidden", "AccessDenied"));
         }
         let overloaded = state.overloaded.contains(key);
-        if overloaded || happens(state.day.busy_every, state.requests) {
+        if overloaded || happens(state.faults.busy_every, state.requests) {
             state.busy += 1;
             return Some(refusal("503 Slow Down", "SlowDown"));
         }
@@ -257,8 +257,8 @@ impl S3 {
         if matches!(request.method.as_str(), "PUT" | "POST" | "DELETE") {
             state.writes += 1;
             let completed = state.uploads.counts().completed > completed;
-            if happens(state.day.lost_every, state.writes)
-                || completed && state.day.lose_completions
+            if happens(state.faults.lost_every, state.writes)
+                || completed && state.faults.lose_completions
             {
                 state.lost += 1;
                 return None;
@@ -295,7 +295,7 @@ impl State {
                 }
                 Err(refused) => refused,
             },
-            ("PUT", _) if of_upload => self.uploads.part(request, self.day.refuse_part),
+            ("PUT", _) if of_upload => self.uploads.part(request, self.faults.refuse_part),
             ("DELETE", _) if of_upload => self.uploads.abort(request),
             ("PUT", key) => {
                 let tag = Some(self.put(key, request.body.clone()));

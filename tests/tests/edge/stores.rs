@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
-    BadDay, Batch, Dialect, Executions, Fleet, FleetOptions, S3, WorkerOptions, engines,
+    Batch, Dialect, Executions, Fleet, FleetOptions, S3, StoreFaults, WorkerOptions, engines,
     eventually_or_show, output,
 };
 use serde_json::Value;
@@ -36,7 +36,7 @@ fn a_store_that_is_busy_slow_and_loses_its_answers_costs_no_row() -> Result<()> 
     let engine =
         "kind = \"mock\"\nslots = 2\nconcurrency = 16\nlatency_ms_min = 2\nlatency_ms_max = 20\n";
     let mut fleet = fleet(&s3, &["w1", "w2"], engine)?;
-    s3.have(BadDay { busy_every: 5, lost_every: 4, slow_ms: 60, ..BadDay::default() });
+    s3.inject(StoreFaults { busy_every: 5, lost_every: 4, slow_ms: 60, ..StoreFaults::default() });
     let mut batch = Batch::submit(&fleet, "storm", 6000, "")?;
     batch.until(&fleet, "rows are done", |c| c.done >= 1000);
     fleet.worker_process("w1").kill();
@@ -47,7 +47,7 @@ fn a_store_that_is_busy_slow_and_loses_its_answers_costs_no_row() -> Result<()> 
     batch.finish(&fleet)?;
     let (busy, lost) = s3.misbehaved();
     ensure!(busy > 10 && lost > 5, "the store was well: {busy} times busy, {lost} answers lost");
-    s3.have(BadDay::default());
+    s3.inject(StoreFaults::default());
     let out = batch.output.to_string_lossy().into_owned();
     let verified = output(fleet.rollout(&["verify", "storm", "--output", &out]), PATIENCE)?;
     ensure!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
@@ -342,7 +342,12 @@ fn a_run_in(dialect: Dialect) -> Result<()> {
         let text: String = (0..200).map(line).collect();
         cloud.put(&format!("work/in/{part}.jsonl"), text.as_bytes());
     }
-    cloud.have(BadDay { busy_every: 5, lost_every: 2, slow_ms: 20, ..BadDay::default() });
+    cloud.inject(StoreFaults {
+        busy_every: 5,
+        lost_every: 2,
+        slow_ms: 20,
+        ..StoreFaults::default()
+    });
     let out = fleet.path("out");
     let config = fleet.path("cloud.batch.toml");
     let glob = format!("{}/in/*.jsonl", cloud.url());
@@ -360,7 +365,7 @@ fn a_run_in(dialect: Dialect) -> Result<()> {
     ensure!(rows == 600, "{rows} rows came back");
     let (busy, lost) = cloud.misbehaved();
     ensure!(busy > 0 && lost > 0, "the store was well: {busy} times busy, {lost} answers lost");
-    cloud.have(BadDay::default());
+    cloud.inject(StoreFaults::default());
     let deleted = fleet.ctl(&["run", "delete", "there", "--yes", "--wait"])?;
     ensure!(deleted.status.success(), "{}", String::from_utf8_lossy(&deleted.stderr));
     ensure!(cloud.keys("work/runs/").is_empty(), "{:?}", cloud.keys("work/runs/"));

@@ -1,7 +1,9 @@
 //! Checkpoints in an S3 object store: large ones are uploaded in parts, despite lost answers and refusals.
 
 use anyhow::{Result, ensure};
-use rollout_tests::{BadDay, Fleet, FleetOptions, Process, S3, UploadCounts, eventually_or_show};
+use rollout_tests::{
+    Fleet, FleetOptions, Process, S3, StoreFaults, UploadCounts, eventually_or_show,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,13 +61,18 @@ fn verified(fleet: &Fleet) -> Result<()> {
 fn a_checkpoint_in_parts_is_whole_though_the_store_is_busy_and_loses_its_answers() -> Result<()> {
     let s3 = S3::start()?;
     let fleet = fleet(&s3)?;
-    s3.have(BadDay { busy_every: 7, lost_every: 5, lose_completions: true, ..BadDay::default() });
+    s3.inject(StoreFaults {
+        busy_every: 7,
+        lost_every: 5,
+        lose_completions: true,
+        ..StoreFaults::default()
+    });
     let mut trainer = train(&fleet, &s3, 1, 5)?;
     let ended = trainer.wait(PATIENCE)?;
     ensure!(ended.success(), "{ended}: {}", trainer.log_tail());
     let (busy, lost) = s3.misbehaved();
     ensure!(busy > 0 && lost > 1, "the store was well: {busy} times busy, {lost} answers lost");
-    s3.have(BadDay::default());
+    s3.inject(StoreFaults::default());
     let UploadCounts { completed, parts, .. } = s3.uploads();
     ensure!(completed >= 1, "the checkpoint goes up in parts: {:?}", s3.uploads());
     ensure!(parts == 0, "unused parts are left: {:?}", s3.uploads());
@@ -78,7 +85,7 @@ fn a_checkpoint_in_parts_is_whole_though_the_store_is_busy_and_loses_its_answers
 fn a_part_that_is_refused_leaves_nothing_behind_and_the_next_round_is_whole() -> Result<()> {
     let s3 = S3::start()?;
     let fleet = fleet(&s3)?;
-    s3.have(BadDay { refuse_part: Some(3), ..BadDay::default() });
+    s3.inject(StoreFaults { refuse_part: Some(3), ..StoreFaults::default() });
     // Only one checkpoint: a process that exits on the first error would leave the parts of another behind.
     let mut trainer = train(&fleet, &s3, 1, 5)?;
     let ended = trainer.wait(PATIENCE)?;
@@ -90,7 +97,7 @@ fn a_part_that_is_refused_leaves_nothing_behind_and_the_next_round_is_whole() ->
     let list = fleet.ctl_json(&["checkpoint", "list", "sft"])?;
     let complete = list["checkpoints"].as_array().into_iter().flatten();
     ensure!(complete.filter(|c| c["state"] == "complete").count() == 0, "{list}");
-    s3.have(BadDay::default());
+    s3.inject(StoreFaults::default());
     let mut trainer = train(&fleet, &s3, 2, 10)?;
     let ended = trainer.wait(PATIENCE)?;
     ensure!(ended.success(), "{ended}: {}", trainer.log_tail());
