@@ -3,7 +3,7 @@
 //!
 //! A checkpoint holds the model, and the ids of the samples that are in it.
 //!
-//! Usage: `mock-trainer key=value ...`; [`Wish`] documents the keys. It exits with status 17 when it has to recover:
+//! Usage: `mock-trainer key=value ...`; [`Args`] documents the keys. It exits with status 17 when it has to recover:
 //! its launcher then begins the next round.
 
 use anyhow::{Context, Result};
@@ -27,7 +27,7 @@ const HAS_TO_RECOVER: i32 = 17;
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The arguments.
-struct Wish {
+struct Args {
     /// Members, separated by commas.
     endpoints: Vec<String>,
     /// The directory of the certificates, and the name whose certificate it presents.
@@ -56,7 +56,7 @@ struct Wish {
     out: PathBuf,
 }
 
-impl Wish {
+impl Args {
     fn read() -> Result<Self> {
         let args: BTreeMap<String, String> = std::env::args()
             .skip(1)
@@ -97,45 +97,45 @@ impl Wish {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let wish = Wish::read()?;
-    match train(&wish).await {
+    let args = Args::read()?;
+    match train(&args).await {
         Err(error)
             if error.downcast_ref::<TrainError>().is_some_and(TrainError::has_to_recover) =>
         {
-            eprintln!("{}: {error}", wish.name);
+            eprintln!("{}: {error}", args.name);
             std::process::exit(HAS_TO_RECOVER);
         }
         other => other,
     }
 }
 
-async fn train(wish: &Wish) -> Result<()> {
+async fn train(args: &Args) -> Result<()> {
     let options = TrainerOptions {
         namespace: String::new(),
-        job: wish.job.clone(),
-        name: wish.name.clone(),
+        job: args.job.clone(),
+        name: args.name.clone(),
         instance: draw_instance(),
         host: "here".into(),
-        keep_alive: Duration::from_millis(wish.keep_ms),
+        keep_alive: Duration::from_millis(args.keep_ms),
         patience: None,
     };
-    let recovery = Recovery { round: wish.round, world: wish.world.clone(), ..Recovery::default() };
-    let (trainer, recovered) = Trainer::recover(wish.client()?, &options, &recovery).await?;
-    let (mut model, mut ids) = state_of(wish, &recovered).await?;
-    println!("{} begins at step {}", wish.name, model.steps());
+    let recovery = Recovery { round: args.round, world: args.world.clone(), ..Recovery::default() };
+    let (trainer, recovered) = Trainer::recover(args.client()?, &options, &recovery).await?;
+    let (mut model, mut ids) = state_of(args, &recovered).await?;
+    println!("{} begins at step {}", args.name, model.steps());
     let trainer = Arc::new(trainer);
     let writer = CheckpointWriter::open(trainer.store_url())?;
-    let mut epochs = Epochs::new(wish, trainer.clone());
+    let mut epochs = Epochs::new(args, trainer.clone());
     let (mut reports, mut last) = (JoinSet::new(), 0);
-    while model.steps() < wish.steps {
-        let samples = epochs.take(wish.batch).await?;
+    while model.steps() < args.steps {
+        let samples = epochs.take(args.batch).await?;
         let (_, grad) = model.forward_with_loss(&samples);
         model.optimizer_step(grad);
         ids.extend(samples);
         epochs.reader.stepped(model.steps()).await?;
-        println!("{} at step {}", wish.name, model.steps());
-        tokio::time::sleep(Duration::from_millis(wish.step_ms)).await;
-        if !model.steps().is_multiple_of(wish.every) {
+        println!("{} at step {}", args.name, model.steps());
+        tokio::time::sleep(Duration::from_millis(args.step_ms)).await;
+        if !model.steps().is_multiple_of(args.every) {
             continue;
         }
         let checkpoint = trainer.begin_checkpoint(model.steps(), "", PATIENCE).await?;
@@ -143,10 +143,10 @@ async fn train(wish: &Wish) -> Result<()> {
         let told = ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>();
         let mut files =
             vec![("model".to_owned(), model.save_weights()), ("samples".to_owned(), told.into())];
-        if wish.ballast_mib > 0 {
-            files.push(("ballast".to_owned(), ballast(wish.ballast_mib, model.steps())));
+        if args.ballast_mib > 0 {
+            files.push(("ballast".to_owned(), ballast(args.ballast_mib, model.steps())));
         }
-        let writing = writer.begin(&checkpoint, &wish.name, files);
+        let writing = writer.begin(&checkpoint, &args.name, files);
         let (trainer, progress) = (trainer.clone(), epochs.reader.progress());
         // The training loop continues meanwhile.
         reports.spawn(async move {
@@ -165,8 +165,8 @@ async fn train(wish: &Wish) -> Result<()> {
     }
     let complete = trainer.checkpoint_complete(last, PATIENCE).await?;
     anyhow::ensure!(complete == Some(true), "the last checkpoint: {complete:?}");
-    std::fs::write(&wish.out, model.save_weights())?;
-    println!("{} ends at step {}", wish.name, model.steps());
+    std::fs::write(&args.out, model.save_weights())?;
+    println!("{} ends at step {}", args.name, model.steps());
     Ok(trainer.leave().await?)
 }
 
@@ -192,10 +192,10 @@ struct Epochs {
 }
 
 impl Epochs {
-    fn new(wish: &Wish, trainer: Arc<Trainer>) -> Self {
-        let dataset = wish.dataset.clone();
+    fn new(args: &Args, trainer: Arc<Trainer>) -> Self {
+        let dataset = args.dataset.clone();
         let reader = ShardReader::new(trainer.clone(), &dataset, 0);
-        Self { trainer, dataset, reader, epoch: 0, epochs: wish.epochs }
+        Self { trainer, dataset, reader, epoch: 0, epochs: args.epochs }
     }
 
     /// Ids of the samples of one step; none once all epochs are over.
@@ -216,11 +216,11 @@ impl Epochs {
 
 /// In a world of n, rank r takes over the states of ranks r, r + n, ... of the previous world: the model, and the
 /// samples in it.
-async fn state_of(wish: &Wish, recovered: &Recovered) -> Result<(MockModel, Vec<u64>)> {
+async fn state_of(args: &Args, recovered: &Recovered) -> Result<(MockModel, Vec<u64>)> {
     let Some(checkpoint) = &recovered.checkpoint else {
-        return Ok((MockModel::new(wish.seed), Vec::new()));
+        return Ok((MockModel::new(args.seed), Vec::new()));
     };
-    let mine = wish.world.iter().position(|name| *name == wish.name).context("of the world")?;
+    let mine = args.world.iter().position(|name| *name == args.name).context("of the world")?;
     let mut ranks = Vec::new();
     for rank in 0..checkpoint.ranks.len() {
         let restored = restore_rank(checkpoint, rank).await?;
@@ -231,7 +231,7 @@ async fn state_of(wish: &Wish, recovered: &Recovered) -> Result<(MockModel, Vec<
     let mut model = ranks.first().context("a rank")?.0.clone().without_samples();
     anyhow::ensure!(model.steps() == checkpoint.step, "weights of another step");
     let mut ids = Vec::new();
-    for (other, theirs) in ranks.iter().skip(mine).step_by(wish.world.len()) {
+    for (other, theirs) in ranks.iter().skip(mine).step_by(args.world.len()) {
         model.absorb(other);
         ids.extend(theirs);
     }
