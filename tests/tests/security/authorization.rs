@@ -213,7 +213,7 @@ fn names_a_namespace(message: &MessageDescriptor, depth: usize) -> bool {
 }
 
 /// The values in a made-up request.
-struct Filling<'a> {
+struct RequestValues<'a> {
     /// For every namespace field.
     namespace: &'a str,
     /// For every other text field. A worker may register only under its own name.
@@ -222,7 +222,7 @@ struct Filling<'a> {
 }
 
 /// A request with a value in every field.
-fn filled(message: &MessageDescriptor, with: &Filling<'_>, depth: usize) -> DynamicMessage {
+fn filled(message: &MessageDescriptor, with: &RequestValues<'_>, depth: usize) -> DynamicMessage {
     let mut out = DynamicMessage::new(message.clone());
     for field in message.fields().filter(|field| !field.is_map()) {
         if let Some(value) = value(&field, with, depth) {
@@ -233,7 +233,7 @@ fn filled(message: &MessageDescriptor, with: &Filling<'_>, depth: usize) -> Dyna
     out
 }
 
-fn value(field: &FieldDescriptor, with: &Filling<'_>, depth: usize) -> Option<Value> {
+fn value(field: &FieldDescriptor, with: &RequestValues<'_>, depth: usize) -> Option<Value> {
     Some(match field.kind() {
         Kind::String if field.name() == "namespace" => Value::String(with.namespace.into()),
         Kind::String => Value::String(with.text.into()),
@@ -275,11 +275,11 @@ impl Bound {
     }
 
     /// The next request, for this namespace.
-    fn filling<'a>(&'a mut self, namespace: &'a str) -> Filling<'a> {
+    fn request_values<'a>(&'a mut self, namespace: &'a str) -> RequestValues<'a> {
         self.seq += 1;
         let request =
             v1::RequestId { session: self.session, seq: self.seq, ack_upto: self.seq - 1 };
-        Filling { namespace, text: &self.name, request }
+        RequestValues { namespace, text: &self.name, request }
     }
 
     /// Whether it is refused because of the namespace.
@@ -344,7 +344,7 @@ async fn a_certificate_for_one_namespace_neither_reads_nor_changes_anything_of_a
                 _ => &["default", "b", ""][..],
             };
             for other in others {
-                let message = filled(&input, &by.filling(other), 0).encode_to_vec();
+                let message = filled(&input, &by.request_values(other), 0).encode_to_vec();
                 let refused = by.is_refused(&path, message.clone()).await?;
                 ensure!(refused, "{path} lets {} into namespace {other:?}", by.role);
                 if DRY_RUNS.contains(&path.as_str()) {
@@ -353,7 +353,7 @@ async fn a_certificate_for_one_namespace_neither_reads_nor_changes_anything_of_a
                     ensure!(asked, "a dry run of {path} lets {} into {other:?}", by.role);
                 }
             }
-            let message = filled(&input, &by.filling("a"), 0).encode_to_vec();
+            let message = filled(&input, &by.request_values("a"), 0).encode_to_vec();
             // No client may change its own quota.
             let of_all = path == "/rollout.v1.Namespaces/SetQuota";
             let refused = by.is_refused(&path, message).await?;
@@ -365,7 +365,7 @@ async fn a_certificate_for_one_namespace_neither_reads_nor_changes_anything_of_a
             let mut message = DynamicMessage::new(input.clone());
             message.set_field(&field, Value::U32(run));
             if let Some(field) = input.get_field_by_name("request") {
-                let id = value(&field, &by.filling(""), 0).expect("an id");
+                let id = value(&field, &by.request_values(""), 0).expect("an id");
                 message.set_field(&field, id);
             }
             let refused = by.is_refused(&path, message.encode_to_vec()).await?;
