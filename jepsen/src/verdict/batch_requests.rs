@@ -21,7 +21,7 @@ type TimedAnswer<'a> = (u64, u64, &'a Value);
 
 /// The answers about one batch.
 #[derive(Default)]
-struct Story<'a> {
+struct BatchAnswers<'a> {
     answers: BTreeMap<&'a str, Vec<TimedAnswer<'a>>>,
     /// When each function was called, whatever its outcome.
     calls: BTreeMap<&'a str, Vec<u64>>,
@@ -44,7 +44,7 @@ fn counts(answer: &Value) -> Option<Counts> {
 
 /// Judges every batch.
 pub(super) fn judged(operations: &[Operation]) -> Endings {
-    let mut batches: BTreeMap<&str, Story<'_>> = BTreeMap::new();
+    let mut batches: BTreeMap<&str, BatchAnswers<'_>> = BTreeMap::new();
     for operation in operations {
         let batch = batches.entry(operation.key.as_deref().unwrap_or("?")).or_default();
         batch.calls.entry(&operation.f).or_default().push(operation.called_at);
@@ -74,7 +74,7 @@ pub(super) fn judged(operations: &[Operation]) -> Endings {
     Endings { violations, counts }
 }
 
-impl<'a> Story<'a> {
+impl<'a> BatchAnswers<'a> {
     /// The answers to these operations.
     fn all(&self, f: &str) -> impl Iterator<Item = TimedAnswer<'a>> {
         self.answers.get(f).into_iter().flatten().copied()

@@ -36,7 +36,7 @@ struct End {
 }
 
 #[derive(Default)]
-struct Story<'a> {
+struct ShardHistory<'a> {
     /// By shard and token.
     claims: BTreeMap<&'a str, BTreeMap<i64, Claim<'a>>>,
     /// By token.
@@ -59,25 +59,25 @@ fn whole(shard: &str) -> i64 {
 
 /// Judges what was recorded of the job.
 pub(super) fn judged(operations: &[Operation]) -> ContinueOnLoss {
-    let mut story = Story::default();
+    let mut history = ShardHistory::default();
     for operation in operations {
-        story.read(operation);
+        history.read(operation);
     }
-    story.shards();
-    story.epochs();
-    let epochs: BTreeSet<i64> = story.over.iter().map(|over| over.1).collect();
-    let claims = story.claims.values().map(BTreeMap::len).sum();
+    history.shards();
+    history.epochs();
+    let epochs: BTreeSet<i64> = history.over.iter().map(|over| over.1).collect();
+    let claims = history.claims.values().map(BTreeMap::len).sum();
     ContinueOnLoss {
         counts: vec![
             ("claims of the job that goes on", claims, 30),
             ("epochs that it finished", epochs.len(), 1),
-            ("shards that it gave on", story.given_on, 1),
+            ("shards that it gave on", history.given_on, 1),
         ],
-        violations: story.found,
+        violations: history.found,
     }
 }
 
-impl<'a> Story<'a> {
+impl<'a> ShardHistory<'a> {
     fn read(&mut self, operation: &'a Operation) {
         let key = operation.key.as_deref().unwrap_or_default();
         let (key, input) =

@@ -63,7 +63,7 @@ struct Lineage {
 type Shard = (i64, i64);
 
 #[derive(Default)]
-struct Story<'a> {
+struct LineageHistory<'a> {
     lineages: BTreeMap<i64, Lineage>,
     claims: BTreeMap<(i64, Shard), BTreeMap<i64, Claim<'a>>>,
     ends: BTreeMap<i64, End>,
@@ -84,25 +84,25 @@ fn shard_of(key: &str) -> Shard {
 
 /// Judges what was recorded.
 pub(super) fn judged(operations: &[Operation]) -> Lineages {
-    let mut story = Story::default();
-    story.lineages(operations);
+    let mut history = LineageHistory::default();
+    history.lineages(operations);
     for operation in operations {
-        story.read(operation);
+        history.read(operation);
     }
-    story.check_late_requests(operations);
-    story.shards();
-    story.checkpoints();
-    story.epochs();
-    let epochs: BTreeSet<i64> = story.over.iter().map(|over| over.2).collect();
-    let complete: BTreeSet<i64> = story.complete.iter().map(|complete| complete.2).collect();
+    history.check_late_requests(operations);
+    history.shards();
+    history.checkpoints();
+    history.epochs();
+    let epochs: BTreeSet<i64> = history.over.iter().map(|over| over.2).collect();
+    let complete: BTreeSet<i64> = history.complete.iter().map(|complete| complete.2).collect();
     Lineages {
-        claims: story.claims.values().map(BTreeMap::len).sum(),
+        claims: history.claims.values().map(BTreeMap::len).sum(),
         counts: vec![
-            ("lineages", story.lineages.len()),
+            ("lineages", history.lineages.len()),
             ("complete checkpoints", complete.len()),
             ("epochs finished", epochs.len()),
         ],
-        violations: story.found,
+        violations: history.found,
     }
 }
 
@@ -114,7 +114,7 @@ fn base_of(value: Option<&Value>) -> Option<Base> {
     Some(Base { number, step, lineage: int(Some(lineage)), ranks })
 }
 
-impl<'a> Story<'a> {
+impl<'a> LineageHistory<'a> {
     fn lineages(&mut self, operations: &'a [Operation]) {
         let mut first_calls: BTreeMap<i64, u64> = BTreeMap::new();
         for operation in operations.iter().filter(|o| &*o.f == "recover") {

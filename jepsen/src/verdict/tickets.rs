@@ -24,7 +24,7 @@ struct Joined<'a> {
 }
 
 #[derive(Default)]
-struct Story<'a> {
+struct TicketHistory<'a> {
     joined: BTreeMap<Ticket<'a>, Joined<'a>>,
     /// When a participant asked to join under a name, whatever the outcome.
     join_calls: BTreeMap<(&'a str, &'a str), Vec<u64>>,
@@ -41,18 +41,18 @@ struct Story<'a> {
 
 /// The violations, in words.
 pub(super) fn broken(operations: &[Operation]) -> Vec<String> {
-    let mut story = Story::default();
+    let mut history = TicketHistory::default();
     for operation in operations {
-        story.read(operation);
+        history.read(operation);
     }
-    let mut found = story.one_round_each();
-    found.extend(story.departures());
-    found.extend(story.void_tickets());
-    found.extend(story.uninvited());
+    let mut found = history.one_round_each();
+    found.extend(history.departures());
+    found.extend(history.void_tickets());
+    found.extend(history.uninvited());
     found
 }
 
-impl<'a> Story<'a> {
+impl<'a> TicketHistory<'a> {
     fn read(&mut self, operation: &'a Operation) {
         let key = operation.key.as_deref().unwrap_or_default();
         let (input, called_at) = (list(&operation.input), operation.called_at);
@@ -216,14 +216,14 @@ mod tests {
         answered_op("alive", words(&["a", ticket]), Value::List(seen), s)
     }
 
-    fn wrong(story: &[Operation], says: &str) {
-        let found = broken(story);
+    fn wrong(history: &[Operation], says: &str) {
+        let found = broken(history);
         assert!(found.len() == 1 && found[0].contains(says), "{says}: {found:?}");
     }
 
     #[test]
     fn a_ticket_that_is_void_by_its_owner_s_next_is_right() {
-        let story = [
+        let history = [
             join("7", 1),
             round("7", 1, 2),
             alive("7", "", 3),
@@ -232,7 +232,7 @@ mod tests {
             alive("9", "", 5),
             round("9", 2, 6),
         ];
-        assert_eq!(broken(&story), Vec::<String>::new());
+        assert_eq!(broken(&history), Vec::<String>::new());
     }
 
     #[test]
@@ -253,18 +253,18 @@ mod tests {
     #[test]
     fn a_void_ticket_without_a_reason_is_a_violation() {
         let lives = |until| (2..until).map(|s| alive("7", "", s)).collect::<Vec<_>>();
-        let story = |last: Operation| {
+        let history = |last: Operation| {
             let mut all = vec![join("7", 1)];
             all.extend(lives(9));
             all.push(last);
             all
         };
-        wrong(&story(alive("7", "lost", 9)), "is gone as lost");
-        wrong(&story(alive("7", "left", 9)), "is gone as left");
-        wrong(&story(alive("7", "replaced", 9)), "is gone as replaced");
-        let silent = story(alive("7", "lost", 12));
+        wrong(&history(alive("7", "lost", 9)), "is gone as lost");
+        wrong(&history(alive("7", "left", 9)), "is gone as left");
+        wrong(&history(alive("7", "replaced", 9)), "is gone as replaced");
+        let silent = history(alive("7", "lost", 12));
         assert_eq!(broken(&silent), Vec::<String>::new());
-        let mut left = story(alive("7", "left", 9));
+        let mut left = history(alive("7", "left", 9));
         left.insert(3, answered_op("leave", words(&["a", "7"]), Value::Nil, 3));
         assert_eq!(broken(&left), Vec::<String>::new());
     }
