@@ -8,7 +8,7 @@ use crate::artifacts::{self, Built, RELEASED, TestProgram};
 use crate::checks::{self, Check};
 use crate::filters::{self, Listed, Selected};
 use crate::libtest::{Counts, Output};
-use crate::report::Report;
+use crate::report::{Report, Step};
 use crate::run::{CommandOutcome, watched, watched_beside_others};
 use crate::seeded;
 use crate::workspace::Workspace;
@@ -55,7 +55,7 @@ pub(crate) struct TestArgs {
     /// Also build the tests behind these features of rollout-tests: torch, vllm
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     features: Vec<String>,
-    /// How many programs that start real processes run at a time: they wait more than they compute
+    /// How many test programs and checks run at a time: many wait more than they compute, or use one core
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=2))]
     lanes: u16,
     /// List the selected tests and run none
@@ -111,20 +111,19 @@ pub(crate) fn run(workspace: &Workspace, args: &TestArgs) -> Result<bool> {
         report.not_run("the comparison of the programs' commits: git names none".into());
     }
     let runs = Runs { workspace, built: &built, arguments: &args.arguments };
-    let mut executed = 0;
-    let parts = || taken.iter().zip(&selected);
-    for (program, selected) in parts().filter(|(program, _)| !program.starts_processes()) {
-        executed += runs.program(program, selected, &mut report);
-    }
-    if args.doc_tests() {
-        runs.doc_tests(&mut report);
-    }
-    let beside = parts().filter(|(program, _)| program.starts_processes());
-    executed += runs.in_lanes(beside, args.lanes, &mut report);
+    let mut pieces = runs.pieces(taken.iter().copied().zip(&selected), &mut report);
     if args.runs_checks() {
-        for check in Check::ALL {
-            checks::stage(workspace, check, &built.programs, &mut report);
-        }
+        pieces.extend(Check::ALL.map(|check| Piece {
+            label: check.name(),
+            command: check.command(workspace, &built.programs),
+            limit: checks::LIMIT,
+            kind: PieceKind::Check,
+        }));
+    }
+    let mut executed = in_lanes(pieces, args.lanes, &mut report);
+    // Cargo holds the lock of the target directory meanwhile, and some tests with processes build.
+    if args.doc_tests() {
+        executed += runs.doc_tests(&mut report);
     }
     if !taken.is_empty() && executed == 0 {
         report.fail("no test ran; ignored ones need `-- --include-ignored`".into());
@@ -182,52 +181,29 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Runs a program, if something of it is selected. Returns how many tests it executed.
-    fn program(&self, program: &TestProgram<'_>, selected: &Selected, report: &mut Report) -> u64 {
-        let Some(filters) = selected.filters() else { return 0 };
-        match self.command(program, filters) {
-            Ok(command) => observe(&program.label, command, UNIT_LIMIT, report),
-            Err(error) => {
-                report.fail(format!("{}: {error:#}", program.label));
-                0
-            }
-        }
-    }
-
-    /// Runs the programs that start processes: in each lane one at a time, in their order. Returns how many tests they
-    /// executed.
-    fn in_lanes<'p>(
+    /// What is selected of each program: those that start processes first, because they take longest.
+    fn pieces<'p>(
         &self,
-        programs: impl Iterator<Item = (&'p &'p TestProgram<'p>, &'p Selected)>,
-        lanes: u16,
+        programs: impl Iterator<Item = (&'p TestProgram<'p>, &'p Selected)>,
         report: &mut Report,
-    ) -> u64 {
-        let mut waiting = VecDeque::new();
+    ) -> VecDeque<Piece<'p>> {
+        let (mut processes, mut units) = (VecDeque::new(), VecDeque::new());
         for (program, selected) in programs {
             let Some(filters) = selected.filters() else { continue };
+            let (pieces, limit) = match program.starts_processes() {
+                true => (&mut processes, PROCESS_LIMIT),
+                false => (&mut units, UNIT_LIMIT),
+            };
             match self.command(program, filters) {
-                Ok(command) => waiting.push_back((program.label.as_str(), command)),
+                Ok(command) => {
+                    let label = program.label.as_str();
+                    pieces.push_back(Piece { label, command, limit, kind: PieceKind::Tests });
+                }
                 Err(error) => report.fail(format!("{}: {error:#}", program.label)),
             }
         }
-        // What a program prints when none runs beside it needs no label, and no whole lines.
-        let beside = lanes > 1 && waiting.len() > 1;
-        let report = Mutex::new(report);
-        let run = |lane: u16, (label, mut command): (&str, Command)| {
-            command.env(FIRST_PORT, (PORTS_FROM + lane * PORTS_OF_LANE).to_string());
-            println!("-- {label}");
-            let observed = Observed::of(|on_line| match beside {
-                true => watched_beside_others(label, command, PROCESS_LIMIT, on_line),
-                false => watched(command, PROCESS_LIMIT, on_line),
-            });
-            observed.judge(label, &mut lock(&report))
-        };
-        let Shared { executed, panicked } = share(waiting, lanes, run);
-        if panicked > 0 {
-            let what = "lanes of tests with real processes panicked: what they ran has no result";
-            lock(&report).fail(format!("{panicked} {what}"));
-        }
-        executed
+        processes.append(&mut units);
+        processes
     }
 
     fn command(&self, program: &TestProgram<'_>, filters: &[String]) -> Result<Command> {
@@ -242,10 +218,55 @@ impl Runs<'_> {
         Ok(command)
     }
 
-    fn doc_tests(&self, report: &mut Report) {
+    fn doc_tests(&self, report: &mut Report) -> u64 {
         let command = self.workspace.cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]);
-        observe(DOC_TESTS, command, UNIT_LIMIT, report);
+        observe(DOC_TESTS, command, UNIT_LIMIT, report)
     }
+}
+
+/// A command that runs in a lane.
+struct Piece<'a> {
+    label: &'a str,
+    command: Command,
+    limit: Duration,
+    kind: PieceKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PieceKind {
+    /// It prints the results of tests.
+    Tests,
+    /// Its exit status is its result.
+    Check,
+}
+
+/// Runs the pieces: in each lane one at a time, in their order. Returns how many tests they executed.
+fn in_lanes(pieces: VecDeque<Piece<'_>>, lanes: u16, report: &mut Report) -> u64 {
+    // What a piece prints when none runs beside it needs no label, and no whole lines.
+    let beside = lanes > 1 && pieces.len() > 1;
+    let report = Mutex::new(report);
+    let run = |lane: u16, Piece { label, mut command, limit, kind }: Piece<'_>| {
+        command.env(FIRST_PORT, (PORTS_FROM + lane * PORTS_OF_LANE).to_string());
+        println!("-- {label}");
+        let run = |on_line: &mut dyn FnMut(&str)| match beside {
+            true => watched_beside_others(label, command, limit, on_line),
+            false => watched(command, limit, on_line),
+        };
+        match kind {
+            PieceKind::Tests => Observed::of(run).judge(label, &mut lock(&report)),
+            PieceKind::Check => {
+                let step = Step::of(label, run);
+                lock(&report).add(step);
+                0
+            }
+        }
+    };
+    let Shared { executed, panicked } = share(pieces, lanes, run);
+    if panicked > 0 {
+        let what = "lanes of tests panicked: what they ran has no result";
+        lock(&report).fail(format!("{panicked} {what}"));
+    }
+    executed
 }
 
 /// Runs a command that prints what test programs print, and judges it. Returns how many tests it executed.
