@@ -4,7 +4,9 @@
 //! found by the same search.
 //! Absent: building with the feature `seeded-bugs`; `make kill-matrix` does that.
 
+use aho_corasick::AhoCorasick;
 use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The source that names the bugs, and a part of each line that does.
@@ -45,12 +47,12 @@ pub(crate) fn check(folder: &Path, programs: &[&str], names: &[String]) -> Resul
     for program in programs {
         let path = folder.join(program);
         let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
-        let found = found(&bytes, names);
+        let found = found(&bytes, names)?;
         if !found.is_empty() {
             bail!("{} contains seeded bugs: {}", path.display(), found.join(", "));
         }
         let own = [(*program).to_owned()];
-        ensure!(!self::found(&bytes, &own).is_empty(), "{} lacks its own name", path.display());
+        ensure!(!self::found(&bytes, &own)?.is_empty(), "{} lacks its own name", path.display());
     }
     Ok(())
 }
@@ -61,7 +63,7 @@ pub(crate) fn check(folder: &Path, programs: &[&str], names: &[String]) -> Resul
 /// When it does.
 pub(crate) fn check_seeded(program: &Path, names: &[String]) -> Result<()> {
     let bytes = std::fs::read(program).with_context(|| program.display().to_string())?;
-    let found = found(&bytes, names);
+    let found = found(&bytes, names)?;
     let missing: Vec<&str> =
         names.iter().map(String::as_str).filter(|name| !found.contains(name)).collect();
     ensure!(missing.is_empty(), "{} lacks {}", program.display(), missing.join(", "));
@@ -69,21 +71,14 @@ pub(crate) fn check_seeded(program: &Path, names: &[String]) -> Result<()> {
 }
 
 /// The names that are among these bytes. One pass: a program has hundreds of megabytes with its debug information.
-fn found<'a>(bytes: &[u8], names: &'a [String]) -> Vec<&'a str> {
-    let place = |pair: &[u8]| (usize::from(pair[0]) << 8) | usize::from(pair[1]);
-    let mut begins = vec![false; 1 << 16];
-    for name in names.iter().filter(|name| name.len() >= 2) {
-        begins[place(name.as_bytes())] = true;
-    }
-    let mut found = vec![false; names.len()];
-    for (at, pair) in bytes.windows(2).enumerate() {
-        if begins[place(pair)] {
-            for (name, found) in names.iter().zip(&mut found) {
-                *found |= bytes[at..].starts_with(name.as_bytes());
-            }
-        }
-    }
-    names.iter().zip(found).filter(|(_, found)| *found).map(|(name, _)| name.as_str()).collect()
+///
+/// # Errors
+/// When the names are too many or too long to search for.
+fn found<'a>(bytes: &[u8], names: &'a [String]) -> Result<Vec<&'a str>> {
+    let searched = AhoCorasick::new(names).context("cannot search for the names")?;
+    let found: BTreeSet<usize> =
+        searched.find_overlapping_iter(bytes).map(|found| found.pattern().as_usize()).collect();
+    Ok(found.into_iter().map(|name| names[name].as_str()).collect())
 }
 
 #[cfg(test)]
@@ -98,9 +93,9 @@ mod tests {
     fn names_are_found_between_other_bytes_and_at_both_ends() {
         let names = texts(&["stale-read", "ack-before-fsync", "nack-of-anyone"]);
         let bytes = b"stale-read\0\xff\xfeack-before-fsynnack-of-anyone";
-        assert_eq!(found(bytes, &names), ["stale-read", "nack-of-anyone"]);
-        assert!(found(b"", &names).is_empty());
-        assert!(found(b"stale-rea", &names).is_empty());
+        assert_eq!(found(bytes, &names).unwrap(), ["stale-read", "nack-of-anyone"]);
+        assert!(found(b"", &names).unwrap().is_empty());
+        assert!(found(b"stale-rea", &names).unwrap().is_empty());
     }
 
     #[test]
