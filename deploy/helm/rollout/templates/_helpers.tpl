@@ -23,12 +23,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: member
 {{- end }}
 
-{{- /* Below this name each member is found as POD.DOMAIN, ready or not. */ -}}
+{{- /* Domain of the members: POD.DOMAIN resolves to a member, ready or not. */ -}}
 {{- define "rollout.memberDomain" -}}
 {{ include "rollout.fullname" . }}-members.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
 {{- end }}
 
-{{- /* The client addresses of all members, separated by commas. */ -}}
+{{- /* Client addresses of all members, separated by commas. */ -}}
 {{- define "rollout.endpoints" -}}
 {{- $name := include "rollout.fullname" . -}}
 {{- $domain := include "rollout.memberDomain" . -}}
@@ -37,7 +37,7 @@ app.kubernetes.io/component: member
 {{- end -}}
 {{- end }}
 
-{{- /* Where each member certifies unenrolled clients, as TOML. Whoever leads does it, so all are named. */ -}}
+{{- /* Enrollment addresses of all members, as TOML. The leader issues certificates, and any member may lead. */ -}}
 {{- define "rollout.enrolmentEndpoints" -}}
 {{- $name := include "rollout.fullname" . -}}
 {{- $domain := include "rollout.memberDomain" . -}}
@@ -46,7 +46,7 @@ app.kubernetes.io/component: member
 {{- end -}}]
 {{- end }}
 
-{{- /* Alert rules tell clusters apart by their job: members and workers of a release share one, and no other has it. */ -}}
+{{- /* Alert rules distinguish clusters by job: the members and workers of a release share a job that no other release has. */ -}}
 {{- define "rollout.job" -}}
 - targetLabel: job
   replacement: {{ .Release.Namespace }}/{{ include "rollout.fullname" . }}
@@ -77,7 +77,7 @@ envFrom:
 {{- end }}
 {{- end }}
 
-{{- /* The files of one admin: the bootstrap's and the test's. */ -}}
+{{- /* The admin's certificate files, for the bootstrap, the test and the backup. */ -}}
 {{- define "rollout.adminFiles" -}}
 projected:
   defaultMode: 0440
@@ -119,7 +119,7 @@ projected:
   value: /etc/rollout/tls/admin.key
 {{- end }}
 
-{{- /* One file for all members: name, zone and certificate of each come from its environment. */ -}}
+{{- /* One file for all members. Each takes its name, zone and certificate from its environment. */ -}}
 {{- define "rollout.configText" -}}
 data_dir = "/var/lib/rollout/member"
 log = {{ .Values.members.log | quote }}
@@ -173,7 +173,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: worker
 {{- end }}
 
-{{- /* Where a member or a worker finds the authorities that it trusts. */ -}}
+{{- /* File with the CAs that members and workers trust. */ -}}
 {{- define "rollout.caFile" -}}
 {{- if and (eq .Values.tls.mode "csi") .Values.tls.caBundle.configMap -}}
 /etc/rollout/ca/ca.pem
@@ -182,7 +182,7 @@ app.kubernetes.io/component: worker
 {{- end -}}
 {{- end }}
 
-{{- /* The certificate of a pod. The driver makes the key on the node, for this pod alone; a projected volume cannot have it. */ -}}
+{{- /* The certificate of one pod. The driver creates the key on the node, for this pod only; a projected volume cannot contain it. */ -}}
 {{- define "rollout.csiAttributes" -}}
 csi.cert-manager.io/issuer-name: {{ .Values.tls.issuerRef.name | quote }}
 csi.cert-manager.io/issuer-kind: {{ .Values.tls.issuerRef.kind | quote }}
@@ -198,7 +198,7 @@ csi.cert-manager.io/privatekey-file: tls.key
 csi.cert-manager.io/fs-group: "65532"
 {{- end }}
 
-{{- /* With csi, the bundle of authorities is a volume of its own. */ -}}
+{{- /* With csi, the CA bundle is a separate volume. */ -}}
 {{- define "rollout.csiBundle" -}}
 {{- with .Values.tls.caBundle.configMap }}
 - name: ca
