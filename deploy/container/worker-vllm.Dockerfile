@@ -1,8 +1,8 @@
-# A worker beside vLLM: the agent, and the Python package that its engines' processes run, on vLLM's own image.
+# A worker with vLLM: the agent, and the Python package for its engine processes, on vLLM's own image.
 #   docker build -f deploy/container/Dockerfile -t rollout:0.1.0 .
 #   docker build -f deploy/container/worker-vllm.Dockerfile -t rollout-worker-vllm:0.1.0 .
-# Both images can be given by digest: README.md beside this file.
-# worker.toml then says: python = "/usr/bin/python3". docs/vllm.md has the rest.
+# You can pass both images by digest: README.md in this directory.
+# In worker.toml, set python = "/usr/bin/python3". docs/vllm.md describes the rest.
 ARG ROLLOUT=rollout:0.1.0
 ARG VLLM=vllm/vllm-openai:v0.32.0
 
@@ -24,7 +24,7 @@ FROM ${ROLLOUT} AS programs
 FROM ${VLLM}
 COPY --from=programs /usr/bin/rollout-worker /usr/bin/rollout-worker
 COPY --from=wheel /wheels /wheels
-# The bytecode of vLLM, once: without it each start of an engine takes a minute more.
+# Compile vLLM's bytecode once: without it each start of an engine takes a minute longer.
 RUN python3 -m pip install --no-index --no-deps /wheels/*.whl && rm -r /wheels \
     && (python3 -m compileall -q "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || true)
 USER 65532:65532

@@ -120,7 +120,7 @@ class Configs(unittest.TestCase):
         installs = re.findall(r"^  uv pip install (.*)$", recipe, re.M)
         (locked,) = [line for line in installs if "--no-index" not in line]
         self.assertRegex(locked, r"--only-binary :all: --require-hashes -r ~/rollout-worker/vllm\.lock$")
-        self.assertRegex(recipe, r"# Beforehand.*vllm\.lock")
+        self.assertRegex(recipe, r"# First.*vllm\.lock")
         packages = {}
         for line in (DEPLOY / "skypilot" / "vllm.lock").read_text().splitlines():
             if pinned := re.fullmatch(r"([a-z0-9.-]+)==(\S+) \\", line):
