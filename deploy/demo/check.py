@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares what went in with what came out: check.py INPUT.jsonl COMPLETIONS.jsonl
+"""Compares inputs with outputs: check.py INPUT.jsonl COMPLETIONS.jsonl
 
-Imports nothing of rollout's. Exits 1, and says which row, when a row is missing, doubled, out of
-order, or has an answer that is not the mock engine's: `MOCK:` and the prompt.
+Does not import rollout. Exits with 1 and names the row if a row is missing, duplicated, out of order,
+or has another answer than the mock engine's: `MOCK:` and the prompt.
 """
 import json
 import sys
@@ -25,14 +25,14 @@ def main():
             sys.exit(f"{got} ends before line {number} of {given}")
         for key, value in row.items():
             if answer.get(key) != value:
-                sys.exit(f"line {number}: {key} went in as {value!r}, came out as {answer.get(key)!r}")
+                sys.exit(f"line {number}: {key} is {answer.get(key)!r}, but {value!r} in the input")
         if answer.get("completion") != "MOCK:" + row["prompt"]:
             sys.exit(f"line {number}: the completion is {answer.get('completion')!r}")
         count += 1
     extra = sum(1 for _ in answers)
     if extra:
-        sys.exit(f"{got} has {extra} rows more than {given}")
-    print(f"check: {count} rows in, {count} rows out, each once, in order, every answer right")
+        sys.exit(f"{got} has {extra} more rows than {given}")
+    print(f"check: {count} rows in, {count} rows out, each once, in order, all answers correct")
 
 
 main()

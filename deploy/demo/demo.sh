@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# 2,000 prompts through three members and four workers; the leader is killed with SIGKILL half-way.
+# Runs 2,000 prompts with three members and four workers, and kills the leader with SIGKILL halfway.
 #   demo.sh DIRECTORY-OF-BINARIES
-# Everything lives in a temporary directory and ends with this script.
+# All files are in a temporary directory. The script stops all processes and removes it at the end.
 set -euo pipefail
 
 bin=$1
@@ -70,12 +70,12 @@ if ! wait "$batch_pid"; then
   exit 1
 fi
 batch_pid=
-say "what the user saw"
+say "output of rollout infer batch"
 cat "$work/batch.log"
-say "what the cluster says now"
+say "state of the cluster"
 "$bin/rolloutctl" status || true
 "$bin/rolloutctl" run list
 
-say "proof"
+say "verification"
 "$bin/rollout" verify demo --output "$work/out"
 python3 "$here/check.py" "$work/prompts.jsonl" "$work/out/completions.jsonl"

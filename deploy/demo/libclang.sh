@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Tells whether bindgen, which writes RocksDB's bindings during the build, finds what it needs of Clang. preflight.sh sources this file.
-# The names and places are those of clang-sys 1.9, through which bindgen loads libclang; compare build/dynamic.rs and
-# build/common.rs there when its version changes.
+# Checks whether bindgen, which generates RocksDB's bindings during the build, finds Clang's files. preflight.sh sources
+# this file. Names and directories are those of clang-sys 1.9, with which bindgen loads libclang. If its version changes,
+# compare build/dynamic.rs and build/common.rs there.
 
-# Tests put a directory here that stands for `/`.
+# Tests set this to a directory that they use as `/`.
 clang_root=
 
 # A 64-bit shared library with a name that clang-sys accepts. `libclang-cpp` is another library: clang-sys skips it.
@@ -19,7 +19,7 @@ is_libclang() {
 has_libclang() {
   local place file prefix more places=()
   if [ -n "${LIBCLANG_PATH+set}" ]; then
-    # Then clang-sys searches nowhere else. A build script runs in its crate's directory, so a relative path misleads it.
+    # Then clang-sys searches only there. A build script runs in its crate's directory, so a relative path would fail.
     [ "${LIBCLANG_PATH:0:1}" = / ] || return 1
     is_libclang "$LIBCLANG_PATH" && return 0
     places=("$LIBCLANG_PATH")
@@ -37,9 +37,9 @@ has_libclang() {
   return 1
 }
 
-# libclang has no stddef.h of its own: a package for developers brings Clang's headers, and bindgen asks `clang` for its own.
+# libclang contains no stddef.h. A development package installs Clang's headers, and bindgen asks `clang` for its own.
 has_clang_headers() {
-  # What belongs to a libclang that somebody chose cannot be known here.
+  # The headers of a libclang that the user selected are unknown here.
   [ -z "${LIBCLANG_PATH:-}${CLANG_PATH:-}${BINDGEN_EXTRA_CLANG_ARGS:-}" ] || return 0
   type -P clang >/dev/null && return 0
   compgen -G "$clang_root/usr/lib*/clang/*/include/stddef.h" >/dev/null ||

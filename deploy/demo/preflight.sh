@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks what `make demo` and `make test` need besides Rust, and installs what is missing with apt; where it may not, it prints
-# the command to run. Finds everything before the build starts, which would fail minutes later.
+# Checks for the programs and libraries that `make demo` and `make test` need besides Rust, and installs missing ones with
+# apt. Without permission, it prints the command to run. Without this check, the build would fail minutes later.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=libclang.sh
 . "$(dirname "${BASH_SOURCE[0]}")/libclang.sh"
@@ -14,10 +14,10 @@ fail() {
 temporary="${TMPDIR:-/tmp}"
 room_mib="$(df -Pk "$temporary" | awk 'NR == 2 { print int($4 / 1024) }')"
 [ "$room_mib" -ge 2048 ] ||
-  fail "$room_mib MiB are free in $temporary; the tests and the demo keep their members there and need 2048 MiB"
+  fail "$room_mib MiB are free in $temporary; the tests and the demo keep their members there, and need 2048 MiB"
 type -P cargo >/dev/null || fail "Rust is missing. Install it as https://rustup.rs says, then run this again."
 
-# Sets `missing` to the Debian packages of what this machine lacks.
+# Sets `missing` to the Debian packages that this machine lacks.
 look() {
   missing=()
   # C++ for RocksDB, make for jemalloc and for this project, cc as Rust's linker.
@@ -28,7 +28,7 @@ look() {
     ! compgen -G '/etc/pki/tls/certs/*' >/dev/null; then missing+=(ca-certificates); fi
   type -P python3 >/dev/null || missing+=(python3)
   type -P curl >/dev/null || missing+=(curl)
-  # The program, which tests start; the shell's own `kill` does not help them.
+  # Tests start the program `kill`; the shell's built-in one does not suffice.
   type -P kill >/dev/null || missing+=(procps)
 }
 
