@@ -158,7 +158,7 @@ impl RaftConfig {
         }
         if self.disk_low_bytes < self.disk_reserve_bytes {
             return bad(format!(
-                "low_bytes ({}) must not be below reserve_bytes ({}): little room comes before none",
+                "low_bytes ({}) must not be below reserve_bytes ({})",
                 self.disk_low_bytes, self.disk_reserve_bytes
             ));
         }

@@ -103,7 +103,7 @@ impl Raft {
 pub struct Storage {
     /// Free bytes of `data_dir`'s disk below which the member raises the alarm `DISK_LOW`.
     pub low_bytes: u64,
-    /// Free bytes below which a leader refuses writes that grow the ledger.
+    /// Free bytes below which a leader refuses writes that make the ledger larger.
     ///
     /// See [a full disk](failures.md#a-full-disk). 0 for both keys disables the check.
     pub reserve_bytes: u64,

@@ -98,7 +98,7 @@ fn life(what: &str, info: &CertInfo, args: &DoctorArgs, todo: &str) -> Finding {
 }
 
 /// The consequence when a certificate that a caller or a member presents expires.
-const REFUSED: &str = "connections are refused from then on";
+const REFUSED: &str = "then every peer refuses connections";
 
 /// `(why, todo)`: the consequence of its end, and what to do before it.
 fn ending(what: &str, seconds_left: i64, due: bool, (why, todo): (&str, &str)) -> Finding {
@@ -107,10 +107,10 @@ fn ending(what: &str, seconds_left: i64, due: bool, (why, todo): (&str, &str)) -
     match seconds_left {
         ..=0 => Finding::fail(check, format!("{what} has expired"), "every peer refuses it", todo),
         _ if due => {
-            let found = format!("{what} ends in {left}");
+            let found = format!("{what} expires in {left}");
             Finding::warn(check, found, why, todo)
         }
-        _ => Finding::ok(check, format!("{what} is good for {left}")),
+        _ => Finding::ok(check, format!("{what} is valid for {left}")),
     }
 }
 
@@ -118,13 +118,13 @@ fn ending(what: &str, seconds_left: i64, due: bool, (why, todo): (&str, &str)) -
 fn space(what: &str, free: u64, args: &DoctorArgs) -> Finding {
     let found = format!("{what} has {} free", output::bytes(free));
     let wanted = args.free_gib << 30;
-    let todo = "free space, or give it a larger disk";
+    let todo = "free disk space, or use a larger disk";
     match free {
         _ if free >= wanted => Finding::ok("space", found),
         _ if free >= wanted / 10 => {
-            Finding::warn("space", found, "a member whose disk is full writes nothing more", todo)
+            Finding::warn("space", found, "a member halts when its disk is full", todo)
         }
-        _ => Finding::fail("space", found, "a member whose disk is full writes nothing more", todo),
+        _ => Finding::fail("space", found, "a member halts when its disk is full", todo),
     }
 }
 

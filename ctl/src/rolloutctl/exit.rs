@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(code(&error), 7);
         let text = explain(&error);
         let told = "  that is: its certificate is signed by another authority than your CA file; \
-                    compare who issued what: rolloutctl cert status\n";
+                    compare the issuers: rolloutctl cert status\n";
         assert!(text.ends_with(told), "{text}");
     }
 

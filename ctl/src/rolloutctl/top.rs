@@ -186,7 +186,7 @@ async fn refresh(client: &Client, namespace: &str) -> Refresh {
     let survey = status::survey(client).await;
     if survey.leader.is_none() {
         let nobody = || match survey.health {
-            status::DISTRUSTED => "no member is trusted, or trusts you".to_owned(),
+            status::DISTRUSTED => "the members and you do not trust each other".to_owned(),
             _ => "there is no leader, and only a leader can answer".to_owned(),
         };
         let (runs, workers) = (Err(nobody()), Err(nobody()));

@@ -48,7 +48,7 @@ fn a_run_without_a_worker_and_one_without_an_engine_are_seen_and_so_is_their_end
     ensure!(!listed.status.success(), "{listed:?}");
     let doctor = fleet.ctl(&["doctor"])?;
     let found = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    ensure!(found.contains("run waits cannot move"), "{found}");
+    ensure!(found.contains("run waits is stuck"), "{found}");
 
     fleet.start_worker("w2", &WorkerOptions::default())?;
     batch.finish(&fleet)?;

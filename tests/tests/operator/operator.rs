@@ -143,9 +143,9 @@ fn doctor_and_status_say_what_they_can_without_a_quorum_and_what_they_cannot() -
     {
         ensure!(said.contains(check), "no {check:?} in\n{said}");
     }
-    ensure!(said.contains("that of c3 is good for"), "{said}");
+    ensure!(said.contains("that of c3 is valid for"), "{said}");
     // Certificates that last two days do not count as expiring on their first day.
-    ensure!(!said.contains("ends in"), "{said}");
+    ensure!(!said.contains("expires in"), "{said}");
     // The free space is below the configured value, but more than a tenth of it: a warning, which alone is no
     // failure.
     let free = fleet.ctl_json(&["status"])?["members"][0]["says"]["diskFreeBytes"].clone();
@@ -160,10 +160,10 @@ fn doctor_and_status_say_what_they_can_without_a_quorum_and_what_they_cannot() -
     let preflight = fleet.ctl(&["doctor", "--preflight", "--file", config, "--free-gib", "0"])?;
     let said = text(&preflight.stdout);
     for check in [
-        "is a good configuration of rollout-coordinator",
+        "is a valid configuration for rollout-coordinator",
         "is in use",
         "names member c1",
-        "can be written",
+        "can write, read and delete",
     ] {
         ensure!(said.contains(check), "no {check:?} in\n{said}");
     }

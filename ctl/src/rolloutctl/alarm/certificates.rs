@@ -10,7 +10,7 @@ use crate::rolloutctl::cert::remaining_validity::{RemainingValidity, Stage};
 use crate::rolloutctl::status::{MemberLine, MemberReport, fix};
 
 /// How to replace an intermediate CA: members read it when they start.
-pub(in crate::rolloutctl) const ANOTHER_ISSUER: &str = "rolloutctl cert init-issuer --ca-dir DIR, by the authority in DIR; copy its two files to every member, and restart them \
+pub(in crate::rolloutctl) const ANOTHER_ISSUER: &str = "rolloutctl cert init-issuer --ca-dir DIR, with the CA in DIR; copy its two files to every member, and restart them \
      one by one; the new key does not renew certificates from the old one: their holders need a valid token when they expire";
 
 /// Those of one member.
@@ -25,17 +25,18 @@ pub(super) fn of(
         match left.stage(RENEWAL_WITHIN_S) {
             Stage::Good => {}
             Stage::Due => {
-                let what = format!("its certificate ends in {}", ends(left));
+                let what = format!("its certificate expires in {}", ends(left));
                 alarm("CERT_EXPIRING", what, another());
             }
-            Stage::Ended => alarm("CERT_EXPIRED", "its certificate has ended".into(), another()),
+            Stage::Ended => alarm("CERT_EXPIRED", "its certificate has expired".into(), another()),
         }
     }
     if let Some(left) = report.issuer() {
         match left.stage(RENEWAL_WITHIN_S) {
             Stage::Good => {}
             Stage::Due => {
-                let what = format!("the certificate of its intermediate CA ends in {}", ends(left));
+                let what =
+                    format!("the certificate of its intermediate CA expires in {}", ends(left));
                 alarm("ISSUER_EXPIRING", what, ANOTHER_ISSUER.into());
             }
             Stage::Ended => {
@@ -45,7 +46,7 @@ pub(super) fn of(
         }
     }
     if let Some(why) = &report.cert_refused {
-        let what = format!("it uses an old certificate, its changed files are refused: {why}");
+        let what = format!("it uses an old certificate and refuses its changed files: {why}");
         let fix = format!("fix them: {}, into the same files", another());
         alarm("CERT_RELOAD_FAILED", what, fix);
     }
@@ -93,8 +94,9 @@ mod tests {
         assert_eq!(kinds(&with(good, ended)), ["ISSUER_EXPIRED"]);
         assert_eq!(kinds(&MemberReport::default()), [""; 0], "plaintext has none");
         let both = raised(&with(day(2), ended));
-        assert_eq!(both[0].1, "its certificate ends in 7h 59m");
-        let another = "rolloutctl cert issue member c1 --ca-dir DIR --dns c1.example, by the authority in DIR";
+        assert_eq!(both[0].1, "its certificate expires in 7h 59m");
+        let another =
+            "rolloutctl cert issue member c1 --ca-dir DIR --dns c1.example, with the CA in DIR";
         assert_eq!(both[0].2, another);
         assert!(both[1].2.contains("rolloutctl cert init-issuer"), "{}", both[1].2);
         assert!(both[1].2.contains("restart them"), "{}", both[1].2);

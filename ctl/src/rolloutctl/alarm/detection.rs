@@ -60,14 +60,14 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
             alarm("BEING_REPLACED", what.into(), "let it catch up: rolloutctl member list".into());
         } else if report.behind > BEHIND_MAX {
             let what = format!("it is {} behind", counted(report.behind, "entry"));
-            let fix = format!("look at its disk and network: rolloutctl member describe {name}");
+            let fix = format!("check its disk and network: rolloutctl member describe {name}");
             alarm("MEMBER_BEHIND", what, fix);
         }
         let free = report.disk_free_bytes.as_deref().unwrap_or("an unknown number of");
         match report.disk_room.as_str() {
             "full" => {
                 let what = format!(
-                    "its disk has {free} bytes left: it refuses writes that grow the ledger"
+                    "its disk has {free} bytes left: it refuses writes that make the ledger larger"
                 );
                 alarm("DISK_FULL", what, DISK_FIX.into());
             }
@@ -78,7 +78,8 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
             _ => {}
         }
         if versions.iter().any(|version| *version != report.version) {
-            let what = format!("it runs version {}, another member runs another", report.version);
+            let what =
+                format!("it runs version {}, and another member runs another one", report.version);
             alarm("VERSIONS_DIFFER", what, "finish the upgrade, one member at a time".into());
         }
     }
@@ -90,7 +91,7 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
 fn stuck_runs(survey: &Survey) -> Vec<Alarm> {
     let stuck = survey.stuck_runs.iter().filter(|run| !run.paused || run.at_cordon_limit);
     let workers = |run: &StuckRun| {
-        format!("look at the workers: rolloutctl worker list{}", namespace_flag(&run.namespace))
+        format!("check the workers: rolloutctl worker list{}", namespace_flag(&run.namespace))
     };
     let alarm = |run: &StuckRun| {
         let (kind, fix) = match run.at_cordon_limit {

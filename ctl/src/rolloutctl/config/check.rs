@@ -34,8 +34,8 @@ pub(in crate::rolloutctl) fn problems(daemon: Daemon, file: &File) -> Vec<Proble
         if file.get(&key.path).is_none() {
             let elsewhere = match (key.flag.as_str(), key.env.as_str()) {
                 ("", _) => String::new(),
-                (flag, "") => format!(", unless {flag} gives it"),
-                (flag, env) => format!(", unless {flag} or {env} gives it"),
+                (flag, "") => format!(", unless {flag} sets it"),
+                (flag, env) => format!(", unless {flag} or {env} sets it"),
             };
             add_problem(&mut found, &key.path, format!("is missing{elsewhere}"));
         }
@@ -121,7 +121,7 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
     let plain = file.get("tls.insecure_plaintext").and_then(Value::as_bool).unwrap_or(false);
     // Flags and variables may supply the missing ones.
     if given > 0 && plain {
-        let text = "insecure_plaintext = true contradicts the files: give one or the other";
+        let text = "insecure_plaintext = true contradicts the files: set one or the other";
         add_problem(found, "tls", text);
     }
     let public = file.get("tls.insecure_plaintext_public").and_then(Value::as_bool);
@@ -129,7 +129,7 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
         for key in ["listen.client", "listen.peer"] {
             let port = file.get(key).and_then(Value::as_str).unwrap_or_default();
             if port.parse::<SocketAddr>().is_ok_and(|port| !port.ip().is_loopback()) {
-                let text = "is reached by other hosts, without TLS: listen on 127.0.0.1, give certificates, or set \
+                let text = "is reachable from other hosts without TLS: listen on 127.0.0.1, set certificates, or set \
                             tls.insecure_plaintext_public = true";
                 add_problem(found, key, text);
             }
@@ -142,7 +142,7 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
         add_problem(
             found,
             "enrolment",
-            "replaces the files of [tls], and needs TLS: give one or the other",
+            "replaces the files of [tls], and needs TLS: set one or the other",
         );
     }
     let number = |path: &str| number(daemon, file, path);
@@ -150,7 +150,7 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
     let mut bound = |lower: &str, least: fn(u64) -> u64, upper: &str, why: &str| {
         let (Some(low), Some(high)) = (number(lower), number(upper)) else { return };
         if high < least(low) {
-            add_problem(found, upper, format!("{high} is too little for {lower} = {low}: {why}"));
+            add_problem(found, upper, format!("{high} is too low for {lower} = {low}: {why}"));
         }
     };
     let more = |low: u64| low.saturating_add(1);
@@ -158,16 +158,16 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
         Daemon::Coordinator => {
             let three = |low: u64| low.saturating_mul(3);
             bound("raft.heartbeat_ms", three, "raft.election_min_ms", "at least three heartbeats");
-            bound("raft.election_min_ms", more, "raft.election_max_ms", "it has to be more");
+            bound("raft.election_min_ms", more, "raft.election_max_ms", "it must be higher");
             let two = |low: u64| low.saturating_mul(2);
             bound("worker.heartbeat_ms", two, "worker.self_fence_ms", "at least two heartbeats");
             let why = "a worker must stop starting rows before they are given to others";
             bound("worker.self_fence_ms", more, "worker.failure_ms", why);
-            let why = "little room comes before none";
+            let why = "the threshold for low disk space must not be below that for a full disk";
             bound("storage.reserve_bytes", |low| low, "storage.low_bytes", why);
         }
         Daemon::Worker => {
-            bound("timing.leader_silent_ms", more, "timing.self_fence_ms", "it has to be more");
+            bound("timing.leader_silent_ms", more, "timing.self_fence_ms", "it must be higher");
         }
     }
 }

@@ -64,7 +64,7 @@ impl Report for Defaults {
                 sections.push(of);
             }
         }
-        let mut text = format!("# {}: what holds where a file says nothing else.\n", self.of);
+        let mut text = format!("# {}: default values\n", self.of);
         for of in sections {
             if !of.is_empty() {
                 text.push_str(&format!("\n[{of}]\n"));

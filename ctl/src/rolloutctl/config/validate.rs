@@ -35,7 +35,7 @@ impl Report for Validation {
 
     fn table(&self) -> String {
         if self.good {
-            return format!("{} is a good configuration of {}\n", self.file.display(), self.of);
+            return format!("{} is a valid configuration for {}\n", self.file.display(), self.of);
         }
         let mut table = Table::new(&["KEY", "PROBLEM"]);
         for problem in &self.problems {
@@ -100,11 +100,11 @@ mod tests {
             "listen.client: \"c1.example:1\" is not an address and port",
             "listen.peer: is reached by other hosts, without TLS",
             "worker.foo: unknown key",
-            "raft.election_min_ms: 150 is too little for raft.heartbeat_ms = 100",
-            "worker.failure_ms: 5000 is too little for worker.self_fence_ms = 5000",
+            "raft.election_min_ms: 150 is too low for raft.heartbeat_ms = 100",
+            "worker.failure_ms: 5000 is too low for worker.self_fence_ms = 5000",
             "events.bytes_max: 0 is less than 1",
             "events.count_max: 0 is less than 1",
-            "storage.low_bytes: 1000 is too little for storage.reserve_bytes = 536870912",
+            "storage.low_bytes: 1000 is too low for storage.reserve_bytes = 536870912",
         ] {
             assert!(found.contains(said), "{said} in:\n{found}");
         }

@@ -42,9 +42,11 @@ impl Report for Bundle {
         let files = counted(self.files.len() as u64, "file");
         let mut text = format!("{files} in {}\n", self.file.display());
         for missing in &self.missing {
-            text.push_str(&format!("  not in it: {missing}\n"));
+            text.push_str(&format!("  missing: {missing}\n"));
         }
-        text.push_str("look through it before you send it: it names hosts, runs and workers\n");
+        text.push_str(
+            "review it before you send it: it contains names of hosts, runs and workers\n",
+        );
         text
     }
 }

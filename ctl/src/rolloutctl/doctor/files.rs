@@ -33,7 +33,7 @@ pub(super) fn look(
 ) -> Vec<Finding> {
     let check = "certificate";
     let issue = fix::issue(wanted.role.as_str(), wanted.name, &wanted.hosts);
-    let issue = format!("{issue}, by the authority in DIR");
+    let issue = format!("{issue}, with the CA in DIR");
     let security = Security::Mtls(files.clone());
     let usable = match wanted.role {
         Role::Member => ServerTls::load(&security).map(drop),
@@ -76,7 +76,7 @@ pub(super) fn look(
         _ => findings.push(Finding::fail(
             check,
             format!("is not valid for {}", missing.join(", ")),
-            "clients that dial that name refuse the member",
+            "clients that connect by that name refuse the member",
             issue.clone(),
         )),
     }
@@ -90,10 +90,10 @@ fn authority(ca: &Path, args: &DoctorArgs) -> Option<Finding> {
     let all = pki::inspect_all(ca).ok()?;
     let first = all.iter().min_by_key(|info| info.validity.not_after_unix)?;
     let what = match all.len() {
-        1 => format!("authority {}", ca.display()),
-        n => format!("the first of {n} authorities in {}", ca.display()),
+        1 => format!("CA {}", ca.display()),
+        n => format!("the first of {n} CAs in {}", ca.display()),
     };
-    let todo = "add a new authority to the bundle everywhere before this one ends";
+    let todo = "add a new CA to the bundle on all hosts before this one expires";
     Some(life(&what, first, args, todo))
 }
 

@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn the_worst_decides_and_every_line_that_is_not_good_says_what_to_do() {
         let findings = Findings::new(vec![
-            Finding::ok("clock", "synchronised"),
+            Finding::ok("clock", "synchronized"),
             Finding::warn(
                 "zones",
                 "c1 and c2 are in a",

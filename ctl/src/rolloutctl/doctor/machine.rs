@@ -26,8 +26,8 @@ pub(super) fn open_files(daemon: Daemon) -> Finding {
         return Finding::warn(
             "files",
             "the limit on open files is unknown",
-            "each worker, client and table takes one",
-            "look with: ulimit -n",
+            "each worker, client and table needs one",
+            "run: ulimit -n",
         );
     }
     files(daemon, limit)
@@ -39,21 +39,21 @@ fn files(daemon: Daemon, limit: libc::rlimit) -> Finding {
         Daemon::Coordinator => (
             limit.rlim_max,
             MEMBERS_FILES,
-            "to which a member of this user raises its limit",
-            "each connection of a worker or client takes one, and so does each table of the store",
+            "hard limit for a member run by this user",
+            "each connection of a worker or client needs one, and so does each table of the store",
         ),
         Daemon::Worker => (
             limit.rlim_cur,
             WORKERS_FILES,
-            "for a worker of this user",
-            "each row that an engine runs may take one",
+            "soft limit for a worker run by this user",
+            "each running row of an engine may need one",
         ),
     };
     let found = match files {
-        libc::RLIM_INFINITY => format!("any number of open files, {of}"),
-        _ => format!("{files} open files at most, {of}"),
+        libc::RLIM_INFINITY => format!("unlimited open files, {of}"),
+        _ => format!("at most {files} open files, {of}"),
     };
-    let todo = format!("LimitNOFILE={wanted} in the unit, or ulimit -n {wanted}");
+    let todo = format!("set LimitNOFILE={wanted} in the unit, or run ulimit -n {wanted}");
     match files {
         _ if files >= wanted => Finding::ok("files", found),
         _ if files >= needed => Finding::warn("files", found, why, todo),
@@ -66,17 +66,17 @@ pub(super) fn clock() -> Finding {
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: `timex` outlives the call.
     let state = unsafe { libc::adjtimex(&raw mut timex) };
-    let why = "certificates are good between two moments, and people compare times of logs; nothing else goes by it";
+    let why = "certificate validity and log timestamps use this clock";
     let todo = "run chrony or systemd-timesyncd";
     match state {
-        -1 => Finding::warn("clock", "whether the clock is synchronised is unknown", why, todo),
+        -1 => Finding::warn("clock", "it is unknown whether the clock is synchronized", why, todo),
         _ if timex.status & libc::STA_UNSYNC != 0 => {
-            Finding::warn("clock", "the clock is not synchronised", why, todo)
+            Finding::warn("clock", "the clock is not synchronized", why, todo)
         }
         _ => {
             let error = Duration::from_micros(u64::try_from(timex.esterror).unwrap_or_default());
             let error = duration(error.as_secs_f64());
-            Finding::ok("clock", format!("synchronised, off by about {error}"))
+            Finding::ok("clock", format!("synchronized, off by about {error}"))
         }
     }
 }
@@ -85,13 +85,13 @@ pub(super) fn clock() -> Finding {
 pub(super) fn data_dir(dir: &Path, args: &DoctorArgs) -> Vec<Finding> {
     let shown = dir.display();
     if !dir.is_dir() {
-        let todo = format!("mkdir -p {shown}, owned by the user of the daemon");
-        let why = "identity, log and image go there";
+        let todo = format!("mkdir -p {shown}; then chown it to the daemon's user");
+        let why = "the daemon stores its identity, log and image there";
         return vec![Finding::fail("data", format!("{shown} is not a directory"), why, todo)];
     }
     let mut findings = Vec::new();
     if disk::is_memory(dir) {
-        let why = "an fsync there proves nothing: a restart of the machine loses it all";
+        let why = "it is a tmpfs: a reboot loses all data";
         findings.push(Finding::fail("data", format!("{shown} is in memory"), why, "use a disk"));
     }
     match free_bytes(dir) {
@@ -99,8 +99,8 @@ pub(super) fn data_dir(dir: &Path, args: &DoctorArgs) -> Vec<Finding> {
         None => findings.push(Finding::warn(
             "space",
             format!("the free space of {shown} is unknown"),
-            "a member whose disk is full writes nothing more",
-            "look with: df",
+            "a member halts when its disk is full",
+            "run: df",
         )),
     }
     findings.push(fsync(dir, args));
@@ -116,19 +116,19 @@ fn fsync(dir: &Path, args: &DoctorArgs) -> Finding {
             return Finding::fail(
                 "data",
                 found,
-                "identity, log and image go there",
-                "chown it to the user of the daemon, and run this as that user",
+                "the daemon stores its identity, log and image there",
+                "chown it to the daemon's user, and run this command as that user",
             );
         }
     };
     let time = |us: u64| duration(us as f64 / 1e6);
     let found = format!(
-        "fsync in {shown}: median {}, p99 {}, {:.0} a second",
+        "fsync in {shown}: median {}, p99 {}, {:.0} per second",
         time(rate.p50_us),
         time(rate.p99_us),
         rate.fsyncs_per_second
     );
-    let why = "everything that is acknowledged waits for one, and a leader whose disk stalls for 1 s hands over";
+    let why = "each acknowledgment waits for an fsync, and a leader whose disk stalls for 1 s transfers leadership";
     let max_us = args.fsync_max.as_micros() as u64;
     match rate.p99_us {
         us if us <= max_us => Finding::ok("fsync", found),
@@ -136,13 +136,13 @@ fn fsync(dir: &Path, args: &DoctorArgs) -> Finding {
             "fsync",
             found,
             why,
-            "a faster disk; [raft] profile = \"far-zones\" where it is what there is",
+            "use a faster disk, or set [raft] profile = \"far-zones\"",
         ),
         _ => Finding::fail(
             "fsync",
             found,
             why,
-            "another disk: this one would lose its leader again and again",
+            "use another disk: this one causes repeated elections",
         ),
     }
 }
@@ -168,7 +168,7 @@ mod tests {
         for daemon in [Daemon::Coordinator, Daemon::Worker] {
             assert!(open_files(daemon).found.contains("open files"));
         }
-        assert!(clock().found.contains("synchronised"));
+        assert!(clock().found.contains("synchronized"));
         let dir = tempfile::tempdir().unwrap();
         assert!(free_bytes(dir.path()).is_some_and(|bytes| bytes > 0));
         assert_eq!(free_bytes(&dir.path().join("not-there")), None);

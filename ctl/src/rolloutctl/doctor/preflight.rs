@@ -38,8 +38,8 @@ pub(super) async fn look(args: &DoctorArgs) -> anyhow::Result<Vec<Finding>> {
         None => findings.push(Finding::warn(
             "data",
             "no data directory was checked",
-            "its disk decides how fast anything is acknowledged",
-            "name it: --data-dir, or --file with the daemon's configuration",
+            "the speed of its disk bounds the speed of every acknowledgment",
+            "pass --data-dir, or --file with the daemon's configuration",
         )),
     }
     if let Some(file) = &file {
@@ -63,22 +63,22 @@ fn configuration(file: &File) -> Vec<Finding> {
     let problems = config::problems(daemon, file);
     let shown = file.path.display();
     if problems.is_empty() {
-        let found = format!("{shown} is a good configuration of {}", daemon.program());
+        let found = format!("{shown} is a valid configuration for {}", daemon.program());
         return vec![Finding::ok("config", found)];
     }
     let one = |problem: config::Problem| {
         let found = format!("{}: {}", problem.key, problem.problem);
-        Finding::fail("config", found, "the daemon does not start", format!("change {shown}"))
+        Finding::fail("config", found, "the daemon does not start", format!("correct {shown}"))
     };
     problems.into_iter().map(one).collect()
 }
 
 fn port(key: &str, address: SocketAddr) -> Finding {
-    let todo = format!("end what listens there (ss -ltnp), or change {key}");
+    let todo = format!("stop the process on that port (ss -ltnp), or change {key}");
     match TcpListener::bind(address) {
         Ok(_) => Finding::ok("port", format!("{address} is free for {key}")),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            let why = "the daemon cannot listen there, unless it is the one that does";
+            let why = "the port is in use, perhaps by this daemon";
             Finding::fail("port", format!("{address} of {key} is in use"), why, todo)
         }
         Err(error) => {
@@ -93,9 +93,9 @@ fn certificate(file: &File, args: &DoctorArgs) -> Vec<Finding> {
     if file.get("tls.insecure_plaintext").and_then(Value::as_bool) == Some(true) {
         return vec![Finding::warn(
             "certificate",
-            "no TLS at all",
+            "TLS is off",
             "every caller that reaches a port is an administrator",
-            "rolloutctl cert init-ca --ca-dir DIR --cluster NAME; then [tls] with three files",
+            "rolloutctl cert init-ca --ca-dir DIR --cluster NAME; then set the three files of [tls]",
         )];
     }
     let role = match Daemon::of(&file.table) {
@@ -121,13 +121,13 @@ fn certificate(file: &File, args: &DoctorArgs) -> Vec<Finding> {
 fn issuer(file: &File, args: &DoctorArgs) -> Option<Finding> {
     let path = |key: &str| file.get(key).and_then(Value::as_str).map(Path::new);
     path("enrolment.listen")?;
-    let todo = "rolloutctl cert init-issuer --ca-dir DIR, and its two files to every member";
+    let todo = "rolloutctl cert init-issuer --ca-dir DIR, then copy its two files to every member";
     let unusable = |found: String| {
         Finding::fail("issuer", found, "the daemon does not start with these files", todo)
     };
     let named = (path("enrolment.issuer_cert_file"), path("enrolment.issuer_key_file"));
     let (Some(cert), Some(key)) = named else {
-        return Some(unusable("[enrolment] names no intermediate CA".into()));
+        return Some(unusable("[enrolment] does not set the files of the intermediate CA".into()));
     };
     let files = IssuerFiles { cert: cert.to_owned(), key: key.to_owned() };
     let found = IntermediateCa::load(&files).and_then(|_| pki::inspect(cert));
@@ -143,10 +143,12 @@ async fn names(file: &File) -> Vec<Finding> {
     for key in ["advertise.client", "advertise.peer"] {
         let Some(text) = file.get(key).and_then(Value::as_str) else { continue };
         let todo = format!("add it to DNS or /etc/hosts, or change {key}");
-        let why = "others dial the member by it";
+        let why = "others connect to the member by this name";
         findings.push(match tokio::net::lookup_host(text).await {
             Ok(mut found) => match found.next() {
-                Some(address) => Finding::ok("name", format!("{text} is {}", address.ip())),
+                Some(address) => {
+                    Finding::ok("name", format!("{text} resolves to {}", address.ip()))
+                }
                 None => Finding::fail("name", format!("{text} has no address"), why, todo),
             },
             Err(error) => Finding::fail("name", format!("{text}: {error}"), why, todo),
@@ -167,11 +169,10 @@ async fn store(url: &str) -> Finding {
         got.map_err(|error| format!("cannot read: {error}"))?;
         removed.map_err(|error| format!("cannot delete: {error}"))
     };
-    let why = "inputs and results go there, and no payload goes anywhere else";
-    let todo =
-        "credentials of this host's own chain that may read, write and delete below this URL";
+    let why = "it stores all inputs and results";
+    let todo = "grant this host read, write and delete below this URL";
     match tokio::time::timeout(REACH_TIME, probe).await {
-        Ok(Ok(())) => Finding::ok("store", format!("{url} can be written, read and deleted from")),
+        Ok(Ok(())) => Finding::ok("store", format!("can write, read and delete in {url}")),
         Ok(Err(error)) => Finding::fail("store", format!("{url}: {error}"), why, todo),
         Err(_) => {
             let found = format!("{url} did not answer within {} s", REACH_TIME.as_secs());
@@ -183,8 +184,8 @@ async fn store(url: &str) -> Finding {
 async fn reach(address: &HostPort) -> Finding {
     let dial = tokio::net::TcpStream::connect((address.host.as_str(), address.port));
     let (why, todo) = (
-        "members, workers and clients dial each other there",
-        "start it, or open the port between the hosts",
+        "members, workers and clients connect to each other there",
+        "start the process there, or open the port between the hosts",
     );
     match tokio::time::timeout(REACH_TIME, dial).await {
         Ok(Ok(_)) => Finding::ok("reach", format!("{address} accepts connections")),

@@ -88,7 +88,7 @@ pub(super) fn named(name: &str) -> Option<Profile> {
 
 /// The consequence if heartbeat answers take longer than the profile allows.
 pub(super) const LATE: &str =
-    "answers to heartbeats may come too late, and then a healthy leader loses its lease";
+    "if answers to heartbeats come too late, a healthy leader loses its lease";
 
 impl RoundTrips {
     /// One line for the cluster, and one if members use different profiles.

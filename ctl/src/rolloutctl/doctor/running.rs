@@ -50,11 +50,11 @@ pub(super) async fn look(
 
 /// How to replace the caller's certificate.
 fn another_of_yours(info: &pki::CertInfo) -> String {
-    let renew = "rolloutctl cert renew, where a join token brought it";
+    let renew = "rolloutctl cert renew, if a join token issued it";
     let Some(id) = &info.identity else { return renew.to_owned() };
     let issue = fix::issue(id.role.as_str(), &id.name, &[]);
     let of: String = id.namespaces.iter().map(|ns| format!(" --for-namespace {ns}")).collect();
-    format!("{renew}; else: {issue}{of}, by the authority in DIR")
+    format!("{renew}; else: {issue}{of}, with the CA in DIR")
 }
 
 /// All members report the same cluster and epoch.
@@ -85,8 +85,8 @@ fn identities(answers: &[MemberAnswer]) -> Vec<Finding> {
         _ => findings.push(Finding::fail(
             "cluster",
             list(&clusters),
-            "members of several clusters answer at the addresses of one",
-            "stop the stranger; for one with an empty disk: rolloutctl alarm list",
+            "members of several clusters answer at the addresses of one cluster",
+            "stop the member of the other cluster; for a member with an empty disk: rolloutctl alarm list",
         )),
     }
     if epochs.len() > 1 {
@@ -97,8 +97,8 @@ fn identities(answers: &[MemberAnswer]) -> Vec<Finding> {
         findings.push(Finding::warn(
             "epoch",
             all.join("; "),
-            "a member that has not heard of the newest epoch lags or is cut off",
-            "look again; if it stays, look at the log of the member that is behind",
+            "a member with an older epoch lags or is partitioned",
+            "repeat the check; if it persists, read the log of the member that is behind",
         ));
     } else if let Some(epoch) = epochs.keys().next() {
         findings.push(Finding::ok("epoch", format!("all are in epoch {epoch}")));
@@ -124,12 +124,14 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
         findings.push(Finding::ok("member", format!("{name} is a {}, up for {up}", report.role)));
         findings.extend(of_member(member, report));
         if let Some(left) = report.cert() {
-            let todo = format!("{}, into the same files: no restart", fix::certificate(member));
+            let todo =
+                format!("{}, into the same files; no restart needed", fix::certificate(member));
             findings.push(expiry(&format!("that of {name}"), left, args, (REFUSED, &todo)));
         }
         if let Some(left) = report.issuer() {
             let what = format!("that of the intermediate CA of {name}");
-            let why = "after that, no certificate is issued or renewed, and those that it signed have expired";
+            let why =
+                "then no certificate is issued or renewed, and all that it signed have expired";
             findings.push(expiry(&what, left, args, (why, ANOTHER_ISSUER)));
         }
         if let Some(free) = report.disk_free_bytes.as_ref().and_then(|text| text.parse().ok()) {
@@ -155,14 +157,14 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
 
 /// Replaces the findings about voters and leader.
 fn trust(survey: &Survey) -> Finding {
-    let unseen = "nothing can be seen of the cluster, and nothing says that a member is down";
+    let unseen = "the cluster's state is unknown: no member answers you";
     let fix = distrust::fix_of_all(survey);
     let (found, why) = match fix {
         REVOKED_FIX => {
-            ("your certificate is revoked", "members that know of the revocation answer nothing")
+            ("your certificate is revoked", "members that know of the revocation refuse it")
         }
-        USE_TLS => ("the members answer with TLS, and you connect without it", unseen),
-        _ => ("no member is trusted, or trusts you", unseen),
+        USE_TLS => ("the members use TLS, but you connect without it", unseen),
+        _ => ("the members and you do not trust each other", unseen),
     };
     Finding::fail("trust", found, why, fix)
 }
@@ -171,7 +173,7 @@ fn of_silent(member: &MemberLine) -> Finding {
     let MemberLine { name, address, .. } = member;
     let (found, todo) = match member.distrusted {
         true => (
-            format!("{name} is there at {address}, and not for you"),
+            format!("{name} at {address} and you do not trust each other"),
             distrust::fix(member).to_owned(),
         ),
         false => (format!("{name} does not answer at {address}"), fix::silent(member)),
@@ -184,27 +186,27 @@ fn quorum(survey: &Survey) -> Finding {
     let needed = voters / 2 + 1;
     let are = if needed == 1 { "is" } else { "are" };
     let found = format!("{reachable} of {voters} voters answer, {needed} {are} needed");
-    let todo = "bring back the members that do not answer: their lines say how";
+    let todo = "restore the members that do not answer, as their lines describe";
     match reachable.checked_sub(needed) {
         None => Finding::fail(
             "quorum",
             found,
-            "nothing can be decided: no claims, no results, no changes",
+            "the cluster accepts no claims, results or changes",
             todo,
         ),
         Some(0) if voters > 1 => {
-            Finding::warn("quorum", found, "the loss of one more stops the cluster", todo)
+            Finding::warn("quorum", found, "one more failure stops the cluster", todo)
         }
         Some(0) => Finding::warn(
             "quorum",
             found,
-            "a cluster of one stops with its only member",
+            "a cluster with one member stops with that member",
             "add two members: rolloutctl member add --help",
         ),
         Some(_) if voters.is_multiple_of(2) => Finding::warn(
             "quorum",
             found,
-            "an even number of voters survives no more losses than one voter less",
+            "an even number of voters tolerates no more failures than one voter fewer",
             "add one: rolloutctl member add --help",
         ),
         Some(margin) => Finding::ok("quorum", format!("{found}: {margin} may fail")),
@@ -220,7 +222,7 @@ fn leader(survey: &Survey) -> Finding {
             "leader",
             "there is no leader",
             "not checked without a leader: workers, runs, fsyncs",
-            "an election takes a second: look again; then see quorum",
+            "an election takes a second: repeat the check; then see quorum",
         ),
     }
 }
@@ -243,8 +245,8 @@ fn zones(survey: &Survey) -> Option<Finding> {
         return Some(Finding::warn(
             "zones",
             format!("the zone of {} is unknown", unknown.join(", ")),
-            "the loss of one zone may stop the cluster",
-            "say zone in the configuration of each member",
+            "the failure of one zone may stop the cluster",
+            "set zone in the configuration of each member",
         ));
     }
     let most = zones.iter().max_by_key(|(_, names)| names.len())?;
@@ -258,7 +260,7 @@ fn zones(survey: &Survey) -> Option<Finding> {
         return Some(Finding::warn(
             "zones",
             found,
-            "the loss of that zone stops the cluster",
+            "the failure of that zone stops the cluster",
             todo,
         ));
     }
@@ -273,7 +275,7 @@ fn of_member(member: &MemberLine, report: &status::MemberReport) -> Vec<Finding>
         findings.push(Finding::fail(
             "member",
             format!("{name} waits with an empty disk"),
-            "its vote went with the disk that it had: it does not count",
+            "it lost its disk, so it has no vote",
             fix::replace(member),
         ));
         // The following checks apply to members that take part.
@@ -282,8 +284,8 @@ fn of_member(member: &MemberLine, report: &status::MemberReport) -> Vec<Finding>
     if report.role == "waiting" {
         findings.push(Finding::warn(
             "member",
-            format!("{name} waits, and belongs to no cluster"),
-            "it has no vote, and does not count",
+            format!("{name} waits and belongs to no cluster"),
+            "it has no vote",
             match member.voter {
                 Some(false) => fix::add_again(member),
                 _ => "stop it, or add it: rolloutctl member add --help; or form a cluster: rolloutctl cluster bootstrap --help"
@@ -297,22 +299,22 @@ fn of_member(member: &MemberLine, report: &status::MemberReport) -> Vec<Finding>
             "member",
             format!("{name} is {}", report.role),
             "it neither leads nor follows",
-            "look again; if it stays, look at its log",
+            "repeat the check; if it persists, read its log",
         ));
     }
     if report.behind > BEHIND_MAX {
         findings.push(Finding::warn(
             "lag",
             format!("{name} is {} behind", counted(report.behind, "entry")),
-            "it could not take over soon, and its loss of the log costs a snapshot",
-            "wait; if it grows, look at its disk and network",
+            "it cannot take over soon, and it needs a snapshot if it falls further behind",
+            "wait; if the lag grows, check its disk and network",
         ));
     }
     if !report.has_quorum {
         findings.push(Finding::warn(
             "quorum",
-            format!("{name} says that it reaches no majority"),
-            "who asks it is sent elsewhere",
+            format!("{name} reports that it reaches no majority"),
+            "it redirects its clients",
             "open the peer ports between the members",
         ));
     }
@@ -323,12 +325,12 @@ fn workers(survey: &Survey) -> Option<Finding> {
     survey.leader.as_ref()?;
     let (ready, suspect) = (survey.workers_ready, survey.workers_suspect);
     let found = format!("{ready} ready, {suspect} silent, {} leaving", survey.workers_draining);
-    let todo = "which, and why: rolloutctl worker list";
+    let todo = "find them: rolloutctl worker list";
     Some(match (ready, suspect) {
         (_, 1..) => Finding::warn(
             "workers",
             found,
-            "rows that the silent workers had not started go to other workers",
+            "other workers get the rows that the silent workers had not started",
             todo,
         ),
         (0, 0) if survey.runs_running > 0 => {
@@ -343,15 +345,15 @@ fn stuck_runs(survey: &Survey) -> Option<Finding> {
     survey.leader.as_ref()?;
     let stuck: Vec<_> = survey.stuck_runs.iter().filter(|run| !run.paused).collect();
     let Some(first) = stuck.first() else {
-        return Some(Finding::ok("runs", "none of those that you may see is stuck".to_owned()));
+        return Some(Finding::ok("runs", "no visible run is stuck".to_owned()));
     };
     let found = match stuck.len() {
-        1 => format!("run {} cannot move: {}", first.shown(), first.problem()),
-        many => format!("{many} runs cannot move; run {}: {}", first.shown(), first.problem()),
+        1 => format!("run {} is stuck: {}", first.shown(), first.problem()),
+        many => format!("{many} runs are stuck; run {}: {}", first.shown(), first.problem()),
     };
     let todo =
-        format!("look at the workers: rolloutctl worker list{}", namespace_flag(&first.namespace));
-    Some(Finding::warn("runs", found, "rows wait, and no worker can take them", todo))
+        format!("check the workers: rolloutctl worker list{}", namespace_flag(&first.namespace));
+    Some(Finding::warn("runs", found, "rows wait, and no worker can run them", todo))
 }
 
 /// Runs paused because a slot is to blame and may not be cordoned.
@@ -363,7 +365,7 @@ fn at_cordon_limit(survey: &Survey) -> Option<Finding> {
         1 => format!("run {} is paused: {}", first.shown(), first.why),
         many => format!("{many} runs are paused; run {}: {}", first.shown(), first.why),
     };
-    let why = "too many slots of the model are cordoned for one more";
+    let why = "too many slots of the model are already cordoned";
     Some(Finding::warn("cordons", found, why, first.fix_at_cordon_limit()))
 }
 
@@ -397,7 +399,7 @@ fn disk(answer: &v1::CountersResponse, max_us: u64, profile: Option<Profile>) ->
     let time = |us: u64| duration(us as f64 / 1e6);
     let (p50, p99) = (time(answer.fsync_us_p50), time(answer.fsync_us_p99));
     let found = format!("fsyncs of {}: median {p50}, p99 {p99}", answer.member);
-    let todo = "a faster disk, or one that it need not share";
+    let todo = "use a faster or a dedicated disk";
     let beyond =
         profile.filter(|profile| u128::from(answer.fsync_us_p99) > profile.fsync_max().as_micros());
     match (beyond, answer.fsync_us_p99) {
@@ -408,7 +410,7 @@ fn disk(answer: &v1::CountersResponse, max_us: u64, profile: Option<Profile>) ->
         }
         (None, us) if us <= max_us => Finding::ok("fsync", found),
         (None, _) => {
-            let why = "everything that is acknowledged waits for a majority's fsyncs";
+            let why = "each acknowledgment waits for the fsyncs of a majority";
             Finding::warn("fsync", found, why, todo)
         }
     }

@@ -12,14 +12,14 @@ use rollout_proto::{ClientError, ConnectError, Phase, Security};
 use super::{MemberLine, Survey};
 
 /// What to do about it.
-pub(in crate::rolloutctl) const COMPARE: &str = "compare who issued what: rolloutctl cert status";
+pub(in crate::rolloutctl) const COMPARE: &str = "compare the issuers: rolloutctl cert status";
 /// What to do if the caller's certificate is revoked.
 pub(in crate::rolloutctl) const REVOKED_FIX: &str =
-    "get another certificate, or have the revocation withdrawn: rolloutctl errors explain RO-3013";
+    "get another certificate, or ask for an unrevoke: rolloutctl errors explain RO-3013";
 
 /// What to do if the caller connects without TLS to members that use TLS.
 pub(in crate::rolloutctl) const USE_TLS: &str =
-    "give --ca-cert, --cert and --key, or a --context, in place of --insecure-plaintext";
+    "give --ca-cert, --cert and --key, or a --context, instead of --insecure-plaintext";
 
 /// Why a member gave no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub(in crate::rolloutctl) fn words(cause: &str, ca: &str, own: &str) -> String {
         };
     }
     if cause.starts_with("received corrupt message") {
-        return "it does not speak TLS, or is no member".to_owned();
+        return "it does not use TLS, or is not a member".to_owned();
     }
     match cause.strip_prefix("invalid peer certificate: ") {
         Some("UnknownIssuer" | "BadSignature") => {

@@ -20,7 +20,7 @@ pub(in crate::rolloutctl) fn replace(member: &MemberLine) -> String {
 pub(in crate::rolloutctl) fn add_again(member: &MemberLine) -> String {
     let name = &member.name;
     format!(
-        "rolloutctl member remove {name}, for it is a learner; then start one with an empty disk, and: rolloutctl member \
+        "rolloutctl member remove {name}, because it is a learner; then start one with an empty disk, and: rolloutctl member \
          add {name} {}",
         places(member)
     )
@@ -45,7 +45,7 @@ pub(in crate::rolloutctl) fn certificate(member: &MemberLine) -> String {
     let mut hosts: Vec<String> = addresses.into_iter().flatten().map(|at| at.host).collect();
     hosts.dedup();
     let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
-    format!("{}, by the authority in DIR", issue("member", &member.name, &hosts))
+    format!("{}, with the CA in DIR", issue("member", &member.name, &hosts))
 }
 
 /// Issues a certificate by hand.
@@ -122,10 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn another_certificate_is_for_every_host_under_which_the_member_is_dialled() {
+    fn another_certificate_is_for_every_host_under_which_the_member_is_dialed() {
         assert_eq!(
             certificate(&lost("b")),
-            "rolloutctl cert issue member c3 --ca-dir DIR --ip 10.0.0.3 --dns c3.example, by the authority in DIR"
+            "rolloutctl cert issue member c3 --ca-dir DIR --ip 10.0.0.3 --dns c3.example, with the CA in DIR"
         );
     }
 }

@@ -130,7 +130,7 @@ fn members_of_another_authority_are_distrusted_and_none_is_called_down() {
     }
     let failure = survey.leaderless().unwrap();
     let said = "the members and you do not trust each other: c1, c2, c3: tls: its certificate is signed by another authority \
-                than tls/ca.pem; compare who issued what: rolloutctl cert status";
+                than tls/ca.pem; compare the issuers: rolloutctl cert status";
     assert_eq!(failure.to_string(), said);
     assert_eq!(exit::code(&failure.into()), 7);
 

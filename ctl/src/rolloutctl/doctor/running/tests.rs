@@ -134,7 +134,7 @@ fn if_no_member_trusts_the_caller_that_is_the_only_finding() {
     let checks: Vec<&str> = found.iter().map(|finding| finding.check).collect();
     assert_eq!(checks, ["trust", "member"]);
     assert!(found.iter().all(|finding| finding.todo.as_deref() == Some(COMPARE)), "{found:?}");
-    assert_eq!(found[1].found, "c1 is there at c1:7420, and not for you");
+    assert_eq!(found[1].found, "c1 at c1:7420 and you do not trust each other");
 }
 
 /// The commands in a text: each ends where the sentence continues.
@@ -271,8 +271,8 @@ fn a_certificate_is_worth_a_warning_in_its_last_third_and_so_is_the_intermediate
     assert_eq!(levels(young, old), [Level::Ok, Level::Warn]);
     assert_eq!(levels(young, [0, -28_800]), [Level::Ok, Level::Fail]);
     let found = found(old, old);
-    assert_eq!(found[0].found, "that of c1 ends in 7h 0m");
-    assert_eq!(found[1].found, "that of the intermediate CA of c1 ends in 7h 0m");
+    assert_eq!(found[0].found, "that of c1 expires in 7h 0m");
+    assert_eq!(found[1].found, "that of the intermediate CA of c1 expires in 7h 0m");
     assert!(found[1].todo.as_ref().unwrap().contains("rolloutctl cert init-issuer"));
 }
 
