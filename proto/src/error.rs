@@ -162,13 +162,13 @@ codes! {
     JobNotFound, "RO-6001", false, NotApplied, NotFound, 4, "there is no such training job";
     RendezvousClosed, "RO-6002", false, NotApplied, FailedPrecondition, 5, "the job's rendezvous is closed";
     RendezvousConflict, "RO-6003", false, NotApplied, FailedPrecondition, 5, "the job's participants have another min or max";
-    ParticipantGone, "RO-6004", false, NotApplied, FailedPrecondition, 5, "the participant's ticket is void";
+    ParticipantGone, "RO-6004", false, NotApplied, FailedPrecondition, 5, "the participant's incarnation is void";
     BarrierNotFound, "RO-6005", false, NotApplied, NotFound, 4, "there is no such barrier";
     BarrierConflict, "RO-6006", false, NotApplied, FailedPrecondition, 5, "the barrier refuses this arrival";
     NotRoundMember, "RO-6007", false, NotApplied, PermissionDenied, 7, "the caller has no member in the round";
     TrainingJobNotFound, "RO-6101", false, NotApplied, NotFound, 4, "there is no such training job";
     TrainingJobConflict, "RO-6102", false, NotApplied, FailedPrecondition, 5, "the training job is in another state or round";
-    TrainerLeftBehind, "RO-6103", false, NotApplied, FailedPrecondition, 5, "the trainer's ticket is void";
+    TrainerLeftBehind, "RO-6103", false, NotApplied, FailedPrecondition, 5, "the trainer's incarnation is void";
     LineageTorn, "RO-6104", false, NotApplied, FailedPrecondition, 5, "the training job must recover";
     DatasetNotFound, "RO-6105", false, NotApplied, NotFound, 4, "there is no such dataset";
     DatasetConflict, "RO-6106", false, NotApplied, AlreadyExists, 5, "the dataset has another spec, or is in use";

@@ -59,7 +59,7 @@ pub enum PkiError {
     #[error("{0} holds the certificate of an authority but not its key: issue where the key is")]
     CaKeyMissing(PathBuf),
     /// There is no authority in the directory.
-    #[error("{0} holds no authority: create one first")]
+    #[error("{0} contains no CA: create one first")]
     NoCa(PathBuf),
     /// The authority belongs to another cluster, or its key and certificate do not match.
     #[error("{path} is the authority {found:?}, not {wanted:?}: use another directory")]

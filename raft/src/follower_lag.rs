@@ -65,7 +65,7 @@ impl fmt::Display for FollowerProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.missing_entries() {
             Some(lacks) if self.answers => {
-                write!(f, "lacks {lacks} entries, {LACKS_MAX} at most may")
+                write!(f, "is {lacks} entries behind (at most {LACKS_MAX} allowed)")
             }
             _ => f.write_str("does not answer"),
         }
@@ -85,7 +85,7 @@ mod tests {
             "the leader's own log is behind its followers'"
         );
         for (bad, why) in [
-            (progress(true, Some(743)), "lacks 257 entries, 256 at most may"),
+            (progress(true, Some(743)), "is 257 entries behind (at most 256 allowed)"),
             (progress(false, Some(1000)), "does not answer"),
             (progress(true, None), "does not answer"),
         ] {

@@ -154,7 +154,7 @@ fn successor(running: &Running, to: Option<&str>) -> Result<u64, ClusterError> {
     match (candidates.max(), to) {
         (Some((progress, id)), _) if progress.keeps_up() => Ok(id),
         (Some((progress, _)), Some(name)) => Err(ClusterError::Unsafe(format!(
-            "{name} {progress}: nothing could be written until it has caught up; rolloutctl member list says how far each is"
+            "{name} {progress}: all writes would wait until it has caught up; see rolloutctl member list"
         ))),
         (Some(_), None) => Err(ClusterError::Unsafe(
             "no other voter answers and has nearly all of the log: rolloutctl member list says how far each is".to_owned(),

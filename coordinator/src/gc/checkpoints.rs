@@ -38,7 +38,7 @@ pub(crate) async fn collect_checkpoints(leading: Arc<LeaderState>, store: BlobSt
         if swept.elapsed() >= SWEEP_EVERY {
             swept = tokio::time::Instant::now();
             if let Err(error) = sweep(&leading, &store).await {
-                tracing::warn!(%error, "could not sweep objects of no checkpoint; will retry");
+                tracing::warn!(%error, "could not sweep orphaned objects of checkpoints; will retry");
             }
         }
         if failed {

@@ -89,7 +89,7 @@ pub(crate) async fn sweep_orphans(
     loop {
         tokio::time::sleep(Duration::from_millis(retention.sweep_every_ms)).await;
         if let Err(error) = round(&leading, &mut orphans).await {
-            tracing::warn!(%error, "could not sweep objects of no run; will retry");
+            tracing::warn!(%error, "could not sweep orphaned objects; will retry");
         }
     }
 }
@@ -260,7 +260,7 @@ impl Orphans {
             }
             match failed {
                 Some(error) => {
-                    tracing::warn!(%error, namespace, folder = name, "could not remove objects of no run; will retry");
+                    tracing::warn!(%error, namespace, folder = name, "could not remove orphaned objects; will retry");
                 }
                 None if removed < keys.len() => {
                     let left = keys.len() - removed;
@@ -277,7 +277,7 @@ impl Orphans {
                         namespace,
                         folder = name,
                         objects = removed,
-                        "removed objects of no run"
+                        "removed orphaned objects"
                     );
                 }
             }

@@ -244,7 +244,7 @@ impl v1::cluster_server::Cluster for ClusterService {
             }
             other => other?,
         };
-        tracing::info!(by = %identity, worker = r.name, ?slot, cordoned, reason, "cordon");
+        tracing::info!(by = %identity, worker = r.name, ?slot, cordoned, reason, "worker cordon changed");
         leading.wake();
         let view = self.0.node.ledger(|l| l.worker_view(session));
         let worker = view.map(|view| worker_out(Some(&leading), view));
@@ -277,7 +277,7 @@ impl v1::cluster_server::Cluster for ClusterService {
             other => other?,
         };
         let (worker, deadline_ms) = (r.name, r.deadline_ms);
-        tracing::info!(by = %identity, worker, deadline_ms, reason = r.reason, "drain");
+        tracing::info!(by = %identity, worker, deadline_ms, reason = r.reason, "drain requested");
         let view = self.0.node.ledger(|l| l.worker_view(session));
         // If the request is a repeat that drained an earlier process, the present process of that name must not drain.
         if view.as_ref().is_some_and(|view| view.drain.is_some()) {

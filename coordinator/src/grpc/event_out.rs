@@ -148,12 +148,12 @@ fn leader_reason(former: &str, cause: LeaderCause) -> String {
 /// The same for a change of a member's process.
 fn member_reason(to: &str, cause: &str) -> &'static str {
     match (to, cause) {
-        ("started", "first") => "for the first time that the ledger knows of",
-        ("started", "after_stop") => "after it had stopped in good order",
+        ("started", "first") => "first start",
+        ("started", "after_stop") => "after a clean stop",
         ("started", _) => {
             "its former process ended without notice: it was killed, it crashed or its machine failed"
         }
-        ("stopped", _) => "in good order",
+        ("stopped", _) => "clean shutdown",
         ("unreachable", _) => "it has not answered the leader for 5 s",
         ("reachable", _) => "it has answered the leader for 5 s",
         _ => "",

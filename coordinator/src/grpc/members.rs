@@ -88,7 +88,7 @@ impl v1::members_server::Members for MembersService {
             joins,
             adopted: false,
         };
-        tracing::info!(by = %identity, member = record.name, replaces = r.replaces, "add member");
+        tracing::info!(by = %identity, member = record.name, replaces = r.replaces, "adding member");
         let replaces = Some(r.replaces.as_str()).filter(|name| !name.is_empty());
         let added = self.0.node.add_member(record, replaces).await;
         let id = added.map_err(|e| reject::membership(&e))?;

@@ -132,7 +132,7 @@ async fn check(
     .await?;
     if !checked {
         print_note(format_args!(
-            "the leader's build does not check dry runs: this plan shows only what can be read"
+            "the leader's build does not check dry runs: this plan is not checked"
         ));
     }
     Ok(checked)
@@ -212,21 +212,19 @@ fn slot(slot: Option<u32>) -> String {
 
 impl Planned for CordonArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let behind = format!("{} no more work", slot(self.slot));
-        reader.workers(self.names, ("give worker", behind)).await
+        reader.workers(self.names, ("cordon worker", slot(self.slot))).await
     }
 }
 
 impl Planned for UncordonArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let behind = format!("{} work again", slot(self.slot));
-        reader.workers(self.names, ("give worker", behind)).await
+        reader.workers(self.names, ("uncordon worker", slot(self.slot))).await
     }
 }
 
 impl Planned for DrainArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        reader.workers(self.names, ("drain worker", " and have it leave".into())).await
+        reader.workers(self.names, ("drain worker", String::new())).await
     }
 }
 
@@ -284,7 +282,7 @@ impl Reader {
     async fn quota(&self, name: &str, create: bool) -> anyhow::Result<Plan> {
         let now = match super::namespace::describe::ask(&self.client, name).await {
             Ok(found) => super::namespace::describe::usage(found),
-            Err(error) if create && error.exit_code() == 4 => "it is not there".to_owned(),
+            Err(error) if create && error.exit_code() == 4 => "it does not exist".to_owned(),
             Err(error) => return Err(error.into()),
         };
         Ok(Plan::new(format!("set the quota of namespace {name}"), now))

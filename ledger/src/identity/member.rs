@@ -128,7 +128,7 @@ pub enum MemberState {
     Running,
     /// It does not answer.
     Unreachable,
-    /// It has stopped in good order.
+    /// It has stopped cleanly.
     Stopped,
 }
 

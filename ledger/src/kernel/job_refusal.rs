@@ -19,11 +19,13 @@ pub enum JobRefusal {
     #[error("the training job has trainers: they must leave first")]
     JobActive,
     /// The caller was left behind: lost, or the others recovered without it.
-    #[error("the ticket is void: the trainer was lost, or the job has recovered since")]
+    #[error(
+        "the trainer's incarnation is void: the trainer was lost, or the job has recovered since"
+    )]
     TicketVoid,
     /// The generation lost work, or a part of its state.
     #[error(
-        "trainer {trainer} on {host} is gone, with state that the others may not have: recover first"
+        "trainer {trainer} on {host} is gone, and the others may lack its state: recover first"
     )]
     Torn {
         /// The trainer.
@@ -32,7 +34,7 @@ pub enum JobRefusal {
         host: String,
     },
     /// A recovery of that round had other arguments, or a later one has happened.
-    #[error("the lineage's round is {round}, and it was begun otherwise")]
+    #[error("the generation began in round {round} with other arguments")]
     RoundConflict {
         /// The present one.
         round: u64,
@@ -41,10 +43,10 @@ pub enum JobRefusal {
     #[error("no such dataset")]
     DatasetUnknown,
     /// Another trainer has the shard, or it was finished under another claim.
-    #[error("the claim is not the shard's present one")]
+    #[error("the claim is not the shard's current one")]
     ClaimStale,
     /// A complete checkpoint, or an earlier claim, has that step.
-    #[error("step {step} comes too late: {last} is the last one that counts")]
+    #[error("step {step} is too old: the last step is {last}")]
     StepStale {
         /// The step that was named.
         step: u64,
@@ -52,7 +54,7 @@ pub enum JobRefusal {
         last: u64,
     },
     /// The reported progress of a shard is impossible.
-    #[error("{samples} samples of shard {shard} cannot be in at that step: {least} to {most} can")]
+    #[error("shard {shard}: {samples} samples reported, expected {least} to {most}")]
     Progress {
         /// The shard.
         shard: u32,
@@ -64,7 +66,7 @@ pub enum JobRefusal {
         most: u32,
     },
     /// Two ranks speak of one shard.
-    #[error("another rank reported shard {shard} already")]
+    #[error("another rank has already reported shard {shard}")]
     ProgressTwice {
         /// The shard.
         shard: u32,
@@ -73,7 +75,7 @@ pub enum JobRefusal {
     #[error("trainer {0} has not joined yet")]
     TrainerMissing(String),
     /// The caller came after the checkpoint was begun.
-    #[error("the checkpoint was begun without this trainer")]
+    #[error("the checkpoint began without this trainer")]
     NotOfWorld,
     /// No such checkpoint.
     #[error("no such checkpoint")]
@@ -82,13 +84,13 @@ pub enum JobRefusal {
     #[error("the checkpoint is not open")]
     CheckpointClosed,
     /// The rank reported something else before.
-    #[error("the rank has reported something else already")]
+    #[error("the rank has already reported something else")]
     ReportConflict,
     /// The rendezvous refuses new participants.
     #[error("the rendezvous is closed")]
     RendezvousClosed,
     /// Others have joined on other terms.
-    #[error("the others of the job have joined with min {min} and max {max}")]
+    #[error("the job's other participants joined with min {min} and max {max}")]
     RendezvousConflict {
         /// The others' value.
         min: u32,
@@ -100,7 +102,7 @@ pub enum JobRefusal {
     ParticipantUnknown,
     /// Only its members may use the store of a round.
     #[error(
-        "the store of round {round} of job {job} is for the round's members, and the caller is none: join the rendezvous with this certificate"
+        "only members of round {round} of job {job} may use its store: join the rendezvous with this certificate"
     )]
     NotOfRound {
         /// The round.
@@ -112,10 +114,10 @@ pub enum JobRefusal {
     #[error("no such barrier")]
     BarrierUnknown,
     /// The first arrival gave another definition.
-    #[error("others of this generation named another set, policy or time-out")]
+    #[error("this generation of the barrier has another set, policy or timeout")]
     BarrierConflict,
     /// The barrier does not wait for the participant that arrived.
-    #[error("{name} is not among those that the generation waits for")]
+    #[error("the generation does not wait for {name}")]
     NotOfBarrier {
         /// The name.
         name: String,

@@ -266,7 +266,7 @@ pub enum Rejection {
     #[error("a run of that name exists with another spec")]
     SpecConflict,
     /// A segment of that number is another one, or a number was left out.
-    #[error("segment {number} does not continue the input, which has {have}")]
+    #[error("segment {number} does not continue the input, which has {have} segments")]
     SegmentConflict {
         /// The number.
         number: u32,
@@ -312,10 +312,10 @@ pub enum Rejection {
         last: u64,
     },
     /// Another slot got the row since, or this attempt never had it.
-    #[error("the attempt is not the row's last")]
+    #[error("the attempt is not the row's last one")]
     AttemptStale,
     /// The row has another outcome already.
-    #[error("the row has an outcome already")]
+    #[error("the row already has an outcome")]
     AlreadyDecided,
     /// Only an ended run is sealed or deleted.
     #[error("the run has not ended: cancel it first")]
@@ -327,7 +327,7 @@ pub enum Rejection {
     #[error(transparent)]
     Job(JobRefusal),
     /// The run has changed since its manifest was made.
-    #[error("the run was taken up again since its manifest was made")]
+    #[error("the run was resumed after its manifest was made")]
     ManifestStale,
     /// The run's deadline has passed.
     #[error("the run's deadline has passed")]
@@ -353,10 +353,10 @@ pub enum Rejection {
         version: u32,
     },
     /// No such join token.
-    #[error("no join token {0}: it was revoked, has expired or never was")]
+    #[error("no join token {0}: it was revoked, has expired or never existed")]
     TokenUnknown(String),
     /// A join token of that name is another one.
-    #[error("a join token {0} exists, with another secret or for something else")]
+    #[error("a join token {0} exists with another secret or purpose")]
     TokenConflict(String),
     /// The join token cannot be used.
     #[error("{0}")]
@@ -369,7 +369,7 @@ pub enum Rejection {
     AuthorRevoked(String),
     /// A revocation in force covers more.
     #[error(
-        "more certificates of {0} are revoked already: to accept some of them again, withdraw that revocation first"
+        "more certificates of {0} are already revoked: to accept some of them again, unrevoke first"
     )]
     RevocationWider(String),
     /// The caller may not use the namespace.

@@ -77,7 +77,7 @@ impl KnownMembers {
         let mut learners = self.members.values().filter(|m| !self.voters.contains(&m.id));
         learners.find(|member| member.joins == takes).map_or(Ok(()), |first| {
             Err(ClusterError::Refused(format!(
-                "member {:?} takes the place of {:?} already; wait for it, or {}",
+                "member {:?} is already replacing {:?}; wait for it, or {}",
                 first.name,
                 old.name,
                 self.take_out(&first.name)
@@ -88,9 +88,9 @@ impl KnownMembers {
     /// How to remove a member that does not have its vote yet: a removal by name removes all members of that name.
     pub(super) fn take_out(&self, name: &str) -> String {
         match self.ids(name).len() {
-            0 | 1 => format!("take it out first: rolloutctl member remove {name}"),
+            0 | 1 => format!("remove it first: rolloutctl member remove {name}"),
             _ => format!(
-                "take out both that are called so: rolloutctl member remove {name}, then member add"
+                "both have this name; remove and re-add: rolloutctl member remove {name}, then member add"
             ),
         }
     }

@@ -106,7 +106,7 @@ impl Bench {
         shares.sort_by(f64::total_cmp);
         println!("{}", json!({"bench": "vllm", "overhead_median": shares[shares.len() / 2]}));
         let log = std::fs::read_to_string(fleet.path("worker-w1.log"))?;
-        for line in log.lines().filter(|line| line.contains("the engine was fed")) {
+        for line in log.lines().filter(|line| line.contains("starved engine steps")) {
             println!("{line}");
         }
         Ok(())

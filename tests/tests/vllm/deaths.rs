@@ -140,7 +140,7 @@ fn an_engine_that_runs_out_of_memory_aborts_or_hangs_inside_costs_no_row() -> Re
     let scene =
         Scene::start("harm", 2000, EngineSetup { injected: true, ..EngineSetup::default() })?;
     for (harm, said) in [
-        ("oom", "memory ran out, fewer rows at once"),
+        ("oom", "engine out of memory; reducing concurrency"),
         ("abort", "was ended by signal 6"),
         ("hang", "made no progress for 60000 ms"),
     ] {
@@ -167,7 +167,7 @@ fn a_core_in_its_own_process_reports_its_own_cause_of_death() -> Result<()> {
     scene.done(done + 1);
     // The front end learns only that the core is dead; the core itself reports the class of the exception.
     scene.harm("oom")?;
-    scene.logged("memory ran out, fewer rows at once");
+    scene.logged("engine out of memory; reducing concurrency");
     scene.finish()
 }
 
@@ -199,7 +199,7 @@ fn memory_that_runs_out_in_the_half_that_vllm_does_not_listen_to_is_named() -> R
     let counted = scene.done(20);
     ensure!(counted.done < 500, "the run is nearly over: {counted:?}");
     scene.harm("oom-1")?;
-    let text = scene.logged("memory ran out, fewer rows at once");
+    let text = scene.logged("engine out of memory; reducing concurrency");
     ensure!(!text.contains("made no progress"), "it took a hang to see it");
     scene.finish()
 }

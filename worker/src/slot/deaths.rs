@@ -94,7 +94,7 @@ impl Slot {
             tracing::warn!(
                 slot = self.index,
                 rows = self.concurrency.limit(),
-                "memory ran out, fewer rows at once"
+                "engine out of memory; reducing concurrency"
             );
         }
         self.lease_table.lock().set_concurrency(self.concurrency.limit());

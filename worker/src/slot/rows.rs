@@ -149,7 +149,7 @@ impl Slot {
             self.logged_steps = steps;
             let percent = 100.0 * starved as f64 / steps as f64;
             let percent = format!("{percent:.2}");
-            tracing::info!(slot = self.index, steps, starved, percent, "the engine was fed");
+            tracing::info!(slot = self.index, steps, starved, percent, "starved engine steps");
         }
     }
 

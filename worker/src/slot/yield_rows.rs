@@ -25,7 +25,7 @@ impl Slot {
             slot = self.index,
             id = request.id,
             rows = given.len(),
-            "rows are given up"
+            "yielded rows for a steal"
         );
         self.exchanges.give_up(request.id, given);
     }

@@ -33,11 +33,11 @@ impl LeaderState {
                 Ok((_, replies)) => {
                     // The ledger refuses them at every check, so their processes keep what they hold.
                     for reason in rejections(&replies) {
-                        tracing::error!(%reason, "cannot lose silent processes of a job");
+                        tracing::error!(%reason, "could not expire silent processes; will retry");
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "the loss of processes of jobs was not applied");
+                    tracing::debug!(%error, "could not expire silent processes");
                 }
             }
         }
@@ -65,14 +65,14 @@ fn losses(ledger: &Ledger, silent: &[SilentProcess]) -> Vec<Op> {
     let (participants, others): (Vec<SilentProcess>, Vec<SilentProcess>) =
         silent.iter().copied().partition(|one| ledger.participant(one.incarnation).is_some());
     let lost = participants.into_iter().map(|SilentProcess { incarnation, silent_ms }| {
-        tracing::warn!(ticket = %incarnation, "a participant of a job is silent: lost");
+        tracing::warn!(%incarnation, "a participant of a job is silent and counts as lost");
         OpKind::LoseParticipant(op::LoseParticipant { incarnation, silent_ms })
     });
     let trainers: BTreeSet<SessionId> = others.iter().map(|one| one.incarnation).collect();
     let jobs = ledger.trainers_with(&trainers).into_iter().flat_map(|(job, trainers)| {
         for (name, incarnation) in &trainers {
             let job = &job.job;
-            tracing::warn!(job, trainer = name, ticket = %incarnation, "a trainer is silent: lost");
+            tracing::warn!(job, trainer = name, %incarnation, "a trainer is silent and counts as lost");
         }
         lose_trainers(&job, &trainers)
     });

@@ -22,7 +22,7 @@ impl Verb for RenewArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let Security::Mtls(files) = settings.security.clone() else {
-            return Err(Failure::usage("in plaintext there is no certificate to renew").into());
+            return Err(Failure::usage("without TLS there is no certificate to renew").into());
         };
         let client = settings.client(None)?;
         let enrolled = enrolment::renew(&client, &files).await.map_err(failed)?;

@@ -23,14 +23,14 @@ use crate::rolloutctl::token::revoke::RevokeArgs as TokenRevokeArgs;
 
 /// Whether a file exists, in words.
 fn there(path: &Path) -> &'static str {
-    if path.exists() { "is there" } else { "is not there" }
+    if path.exists() { "exists" } else { "does not exist" }
 }
 
 impl PlannedHere for InitCaArgs {
     fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
         let key = self.ca_dir.join("ca.key");
         let now = format!("{} {}", key.display(), there(&key));
-        let would = format!("create an authority in {} unless it has one", self.ca_dir.display());
+        let would = format!("create a CA in {} unless it has one", self.ca_dir.display());
         Ok(Plan::new(would, now))
     }
 }
@@ -49,10 +49,10 @@ impl PlannedHere for IssueArgs {
         let file = self.out_dir.join(format!("{}-{}.pem", self.role, self.name));
         let key = self.ca_dir.join("ca.key");
         if !key.exists() {
-            let text = format!("{} holds no authority: create one first", self.ca_dir.display());
+            let text = format!("{} contains no CA: create one first", self.ca_dir.display());
             return Err(Failure::failed(text).into());
         }
-        let would = format!("issue a certificate of {} {}", self.role, self.name);
+        let would = format!("issue a certificate for {} {}", self.role, self.name);
         Ok(Plan::new(would, format!("{} {}", file.display(), there(&file))))
     }
 }
@@ -60,7 +60,7 @@ impl PlannedHere for IssueArgs {
 impl PlannedHere for EnrolArgs {
     fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
         let files = enrolment::files_in(&self.out_dir, &self.name);
-        let would = format!("get a certificate of {} by a join token", self.name);
+        let would = format!("enroll {} with a join token", self.name);
         Ok(Plan::new(would, format!("{} {}", files.cert.display(), there(&files.cert))))
     }
 }
@@ -68,12 +68,12 @@ impl PlannedHere for EnrolArgs {
 impl PlannedHere for RenewArgs {
     fn plan(self, connect: &ConnectArgs) -> anyhow::Result<Plan> {
         let Security::Mtls(files) = connect.settings()?.security else {
-            return Err(Failure::usage("in plaintext there is no certificate to renew").into());
+            return Err(Failure::usage("without TLS there is no certificate to renew").into());
         };
         let info = pki::inspect(&files.cert)?;
         let ends_s = u64::try_from(info.validity.not_after_unix).unwrap_or_default();
         let ends = rfc3339(UNIX_EPOCH + Duration::from_secs(ends_s));
-        let now = format!("{} ends at {ends}", files.cert.display());
+        let now = format!("{} expires at {ends}", files.cert.display());
         Ok(Plan::new("renew your own certificate", now))
     }
 }
@@ -157,20 +157,20 @@ fn revocation_plan(all: &[v1::Revocation], identity: Option<&str>, revoked: Opti
     };
     match revoked {
         Some(which) => Plan::new(format!("revoke {which}"), now),
-        None => Plan::new(format!("accept certificates of {whose} again"), now),
+        None => Plan::new(format!("accept the certificates of {whose} again"), now),
     }
 }
 
 fn token_plan(tokens: &[v1::TokenInfo], name: &str, create: bool) -> Result<Plan, Failure> {
     let now = match tokens.iter().find(|token| token.name == name) {
         Some(_) if create => {
-            let text = format!("there is a token {name} already: revoke it, or name another");
+            let text = format!("token {name} already exists: revoke it, or choose another name");
             return Err(Failure::conflict(text));
         }
         Some(token) => {
             format!("it was used {} of {}", token.uses, counted(token.uses_max.into(), "time"))
         }
-        None => "it is not there".to_owned(),
+        None => "it does not exist".to_owned(),
     };
     Ok(match create {
         true => Plan::new(format!("create join token {name}"), now),

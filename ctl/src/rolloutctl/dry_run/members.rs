@@ -36,7 +36,7 @@ impl Planned for AddArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
         let list = list::ask(&reader.client).await?;
         if find(&list.members, &self.name).is_ok() {
-            let text = format!("there is a member {} already", self.name);
+            let text = format!("member {} already exists", self.name);
             return Err(Failure::conflict(text).into());
         }
         let would = format!("add member {} as a learner that catches up", self.name);
@@ -112,14 +112,16 @@ impl Reader {
                 Failure::distrusted(format!("{name} at {address}: {}; {}", why.problem, why.fix()))
             }
             false => Failure::unavailable(format!(
-                "{name} does not answer at {address}: {}; start it first, it waits",
+                "{name} does not answer at {address}: {}; start it first",
                 why.problem
             )),
         })?;
         let own = answer.self_.unwrap_or_default();
         if own.role != "waiting" {
-            let text =
-                format!("{address} is {} {} already: an empty directory waits", own.role, own.name);
+            let text = format!(
+                "{address} is already {} {}: a member with an empty directory waits",
+                own.role, own.name
+            );
             return Err(Failure::conflict(text).into());
         }
         if own.name != name {
@@ -145,7 +147,7 @@ impl Reader {
         let would = match to {
             None => {
                 check_successor(&list.members, &status::survey(&self.client).await)?;
-                "hand leadership to the member whose log is longest".to_owned()
+                "transfer leadership to the member with the longest log".to_owned()
             }
             Some(name) => {
                 let Some(member) = list.members.iter().find(|member| member.name == name) else {
@@ -156,7 +158,7 @@ impl Reader {
                     return Err(Failure::conflict(text).into());
                 }
                 check_pace(member, &status::survey(&self.client).await)?;
-                format!("hand leadership to {name}, {} behind", member.lacks_entries())
+                format!("transfer leadership to {name}, {} behind", member.lacks_entries())
             }
         };
         Ok(Plan::new(would, format!("{leader} leads")))
@@ -190,15 +192,13 @@ fn check_place(
     let Some(first) = members.iter().find(takes) else { return Ok(()) };
     let first = &first.name;
     let out = match first == old {
-        false => format!("take it out first: rolloutctl member remove {first}"),
+        false => format!("remove it first: rolloutctl member remove {first}"),
         // Both have the same name.
         true => format!(
-            "take out both that are called so: rolloutctl member remove {first}, then member add"
+            "both have this name; remove and re-add: rolloutctl member remove {first}, then member add"
         ),
     };
-    Err(Failure::conflict(format!(
-        "{first} takes the place of {old} already; wait for it, or {out}"
-    )))
+    Err(Failure::conflict(format!("{first} is already replacing {old}; wait for it, or {out}")))
 }
 
 /// Refuses if no other member could lead.
@@ -223,13 +223,11 @@ fn check_pace(member: &MemberLine, survey: &Survey) -> Result<(), Failure> {
     let problem = if !survey.takes_part(name) {
         "does not answer".to_owned()
     } else if lags(member) {
-        format!("lacks {}, {LACKS_MAX} at most may", member.lacks_entries())
+        format!("is {} behind (at most {LACKS_MAX} allowed)", member.lacks_entries())
     } else {
         return Ok(());
     };
-    Err(Failure::refused(format!(
-        "{name} {problem}: nothing could be written until it has caught up"
-    )))
+    Err(Failure::refused(format!("{name} {problem}: all writes would wait until it has caught up")))
 }
 
 fn lags(member: &MemberLine) -> bool {
@@ -346,7 +344,7 @@ mod tests {
         assert!(refused.contains("until c3 caught up"), "{refused}");
         assert!(check_majority(&lags, &survey, "c3").is_ok());
         let refused = check_pace(&lags[2], &survey).unwrap_err().to_string();
-        assert!(refused.starts_with("c3 lacks 257 entries"), "{refused}");
+        assert!(refused.starts_with("c3 is 257 entries behind"), "{refused}");
         assert!(check_pace(&lags[1], &survey).is_ok());
         // Removing the dead one loses nothing.
         let some = vec![status_line("c1", true), status_line("c2", true), status_line("c3", false)];
@@ -378,7 +376,7 @@ mod tests {
         assert!(check_place(&members, "c3", &fresh("c3")).is_ok());
         let elsewhere = ("c3", "other:7421".to_owned(), String::new());
         let refused = check_place(&members, "c3", &elsewhere).unwrap_err().to_string();
-        assert!(refused.contains("take out both"), "{refused}");
+        assert!(refused.contains("both have this name"), "{refused}");
         assert_eq!(voter_of(&members, &members[1]).unwrap().role, "voter");
     }
 

@@ -76,7 +76,7 @@ impl Planned for ResumeArgs {
 
 impl Planned for RunRetryArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let would = |name: &str| format!("try all failed rows of run {name} again");
+        let would = |name: &str| format!("retry all failed rows of run {name}");
         reader.runs(&self.names, Change::Retry, would).await
     }
 }
@@ -99,7 +99,7 @@ impl Planned for DeleteArgs {
 impl Planned for ItemRetryArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
         let rows = counted(self.rows.len() as u64, "row");
-        let would = format!("try {rows} of run {} again", self.run);
+        let would = format!("retry {rows} of run {}", self.run);
         reader.on_run(&self.run, Change::Retry, would).await
     }
 }

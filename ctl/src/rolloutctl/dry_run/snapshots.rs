@@ -22,16 +22,16 @@ impl Planned for SaveArgs {
             let text = format!("{file} exists; name another file, or give --overwrite");
             return Err(Failure::conflict(text).into());
         }
-        let file_now = if there { "is there, and would be replaced" } else { "is not there" };
+        let file_now = if there { "exists and would be replaced" } else { "does not exist" };
         if let Some(dir) = &self.from_dir {
-            let would = format!("save what the member of {} has to {file}", dir.display());
-            let dir_now = if dir.is_dir() { "is a directory" } else { "is no directory" };
+            let would = format!("save the ledger of the member in {} to {file}", dir.display());
+            let dir_now = if dir.is_dir() { "is a directory" } else { "is not a directory" };
             return Ok(Plan::new(would, format!("{} {dir_now}; {file} {file_now}", dir.display())));
         }
         let survey = status::survey(&reader.client).await;
         let Some(leader) = survey.leader else {
             let text = format!(
-                "there is no leader, and only a leader saves: {}",
+                "there is no leader, and only a leader saves a snapshot: {}",
                 survey.unknown.join("; ")
             );
             return Err(Failure::unavailable(text).into());
@@ -51,12 +51,15 @@ impl PlannedHere for RestoreArgs {
         )?;
         let dir = self.data_dir.display();
         if !is_empty(&self.data_dir)? {
-            let text = format!("{dir} is not empty: a member is restored into a directory that is");
+            let text = format!("{dir} is not empty: restore into an empty directory");
             return Err(Failure::refused(text).into());
         }
-        let would = format!("make {dir} that of member {} of a new cluster", self.member);
+        let would = format!(
+            "create the data directory of member {} in {dir}, for a new cluster",
+            self.member
+        );
         let now = format!(
-            "{} is whole: cluster {} at index {}; {dir} is empty",
+            "{} is complete: cluster {} at index {}; {dir} is empty",
             self.file.display(),
             shown.cluster_id,
             shown.index

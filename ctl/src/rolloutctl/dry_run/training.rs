@@ -60,7 +60,7 @@ impl Reader {
     async fn create_dataset(&self, args: &CreateArgs) -> anyhow::Result<Plan> {
         let found = self.dataset(&args.name).await?;
         let now = match &found {
-            None => "it is not there".to_owned(),
+            None => "it does not exist".to_owned(),
             Some(found) => same(found, &args.spec())?,
         };
         Ok(Plan::new(format!("create dataset {}", args.name), now))
@@ -82,7 +82,7 @@ impl Reader {
             let text = format!("job {} reads dataset {name}", job.job);
             return Err(Failure::conflict(text).into());
         }
-        let now = found.map_or("it is not there".to_owned(), |found| {
+        let now = found.map_or("it does not exist".to_owned(), |found| {
             let samples = counted(found.spec.unwrap_or_default().samples, "sample");
             format!("{samples} in {}", counted(found.shards.into(), "shard"))
         });
@@ -102,9 +102,9 @@ impl Reader {
         let now = match found {
             Ok(found) => match found.first() {
                 Some(job) => deletable(job)?,
-                None => "it is not there".to_owned(),
+                None => "it does not exist".to_owned(),
             },
-            Err(error) if error.exit_code() == 4 => "it is not there".to_owned(),
+            Err(error) if error.exit_code() == 4 => "it does not exist".to_owned(),
             Err(error) => return Err(error.into()),
         };
         Ok(Plan::new(format!("delete job {name} with its claims and its checkpoints"), now))
@@ -121,10 +121,10 @@ impl Reader {
     async fn abort_checkpoint(&self, job: &str, number: u32) -> anyhow::Result<Plan> {
         let found = checkpoint::find(&self.client, &self.settings.namespace, job, number).await?;
         if found.state() == v1::CheckpointState::Complete {
-            let text = format!("checkpoint {number} of {job} is complete, and stays");
+            let text = format!("checkpoint {number} of {job} is complete and cannot be aborted");
             return Err(Failure::conflict(text).into());
         }
-        Ok(Plan::new(format!("give up checkpoint {number} of {job}"), reported(&found)))
+        Ok(Plan::new(format!("abort checkpoint {number} of {job}"), reported(&found)))
     }
 
     async fn label_checkpoint(&self, args: &LabelArgs) -> anyhow::Result<Plan> {
@@ -133,7 +133,7 @@ impl Reader {
         labelled(job, &found)?;
         let would = match &args.label {
             Some(label) => format!("keep checkpoint {number} of {job} as {label}"),
-            None => format!("take its label from checkpoint {number} of {job}"),
+            None => format!("remove the label of checkpoint {number} of {job}"),
         };
         let label = match found.label.as_str() {
             "" => "no label".to_owned(),
@@ -146,7 +146,7 @@ impl Reader {
 /// The state of a dataset to be created; an identical one is no change, a different one is refused.
 fn same(found: &v1::Dataset, wanted: &v1::DatasetSpec) -> Result<String, Failure> {
     match found.spec.as_ref() == Some(wanted) {
-        true => Ok("it is there, and the same: nothing changes".to_owned()),
+        true => Ok("it exists with the same definition: no change".to_owned()),
         false => {
             Err(Failure::conflict(format!("there is already a different dataset {}", found.name)))
         }
@@ -158,22 +158,24 @@ fn deletable(job: &v1::Job) -> Result<String, Failure> {
     let present = job.trainers.iter().filter(|trainer| trainer.present).count();
     if present > 0 {
         let trainers = counted(present as u64, "trainer");
-        let text = format!("job {} has {trainers}: end what trains first", job.job);
+        let text = format!("job {} has {trainers}: stop its trainers first", job.job);
         return Err(Failure::conflict(text));
     }
     let (epochs, checkpoints) = (
         counted(job.passes.len() as u64, "epoch"),
         counted(job.checkpoints.into(), "complete checkpoint"),
     );
-    Ok(format!("{epochs} under way, {checkpoints}"))
+    Ok(format!("{epochs} in progress, {checkpoints}"))
 }
 
 /// Refuses to label, or to remove the label of, a checkpoint that was aborted or is being removed.
 fn labelled(job: &str, found: &v1::Checkpoint) -> Result<(), Failure> {
     match found.state() {
         v1::CheckpointState::Going => {
-            let text =
-                format!("checkpoint {} of {job} was aborted: it stays as it is", found.number);
+            let text = format!(
+                "checkpoint {} of {job} was aborted: its label cannot change",
+                found.number
+            );
             Err(Failure::conflict(text))
         }
         _ => Ok(()),
@@ -184,7 +186,7 @@ fn reported(found: &v1::Checkpoint) -> String {
     let reported = found.ranks.iter().filter(|rank| rank.reported).count();
     let state = match found.state() {
         v1::CheckpointState::Complete => "complete",
-        v1::CheckpointState::Going => "aborted already",
+        v1::CheckpointState::Going => "already aborted",
         v1::CheckpointState::Open | v1::CheckpointState::Unspecified => "open",
     };
     let ranks = counted(found.ranks.len() as u64, "rank");
