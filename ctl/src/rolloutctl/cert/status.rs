@@ -92,7 +92,7 @@ impl Report for CertificateList {
 
 impl CertificateList {
     fn columns(&self, more: &[&str]) -> String {
-        let titles = ["CERTIFICATE", "IDENTITY", "ISSUER", "ENDS", "LEFT", "PROBLEM"];
+        let titles = ["CERTIFICATE", "IDENTITY", "ISSUER", "EXPIRES", "LEFT", "PROBLEM"];
         let mut table = Table::new(&titles).and(more);
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
         for line in &self.certificates {
@@ -118,7 +118,7 @@ impl CertificateList {
             .filter(|line| line.seconds_left.is_none_or(|left| left <= 0))
             .map(|line| line.name.as_str())
             .collect();
-        let text = || format!("not in order: {}", bad.join(", "));
+        let text = || format!("expired or unreadable: {}", bad.join(", "));
         (!bad.is_empty()).then(|| Failure::failed(text()))
     }
 }

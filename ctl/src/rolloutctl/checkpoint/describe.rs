@@ -33,7 +33,7 @@ impl Report for Described {
     fn table(&self) -> String {
         let c = &self.checkpoint;
         let mut text = format!(
-            "job      {}\nnumber   {}\nstep     {}\nstate    {}\nlineage  {}, after checkpoint {}\nobjects  {}\n",
+            "job         {}\nnumber      {}\nstep        {}\nstate       {}\ngeneration  {}, after checkpoint {}\nobjects     {}\n",
             c.job,
             c.number,
             count(c.step),
@@ -43,7 +43,7 @@ impl Report for Described {
             c.prefix,
         );
         if !c.label.is_empty() {
-            text.push_str(&format!("label    {}\n", c.label));
+            text.push_str(&format!("label       {}\n", c.label));
         }
         let mut table = Table::new(&["RANK", "TRAINER", "REPORTED", "BYTES", "OBJECTS"]);
         for column in [0, 3, 4] {

@@ -35,7 +35,7 @@ impl Report for CheckpointList {
     const KIND: &'static str = "CheckpointList";
 
     fn table(&self) -> String {
-        let titles = ["JOB", "NUMBER", "STEP", "STATE", "LINEAGE", "BYTES", "LABEL"];
+        let titles = ["JOB", "NUMBER", "STEP", "STATE", "GENERATION", "BYTES", "LABEL"];
         let namespace: &[&str] = if self.all_namespaces { &["NAMESPACE"] } else { &[] };
         let mut table = Table::new(namespace).and(&titles);
         for column in [1, 2, 4, 5] {

@@ -82,7 +82,7 @@ fn head(job: &Job) -> String {
     };
     let mut text = format!("job          {}\nrendezvous   {rendezvous}\n", job.job);
     let Some(Training { lineage, checkpoints, keep_last, .. }) = &job.training else {
-        return text + "lineage      none: no trainer has joined the job\n";
+        return text + "generation   none: no trainer has joined the job\n";
     };
     let base = match lineage.checkpoint {
         0 => "without a checkpoint".to_owned(),
@@ -93,7 +93,7 @@ fn head(job: &Job) -> String {
         newest => format!("the newest {newest} are kept"),
     };
     text.push_str(&format!(
-        "lineage      {}, {base}\ncheckpoints  {checkpoints} complete, {kept}\n",
+        "generation   {}, {base}\ncheckpoints  {checkpoints} complete, {kept}\n",
         lineage.number
     ));
     if !lineage.torn.is_empty() {
@@ -147,7 +147,7 @@ fn checkpoints(all: &[Checkpoint]) -> String {
     if all.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&["CHECKPOINT", "STEP", "STATE", "LINEAGE", "BYTES", "LABEL"]);
+    let mut table = Table::new(&["CHECKPOINT", "STEP", "STATE", "GENERATION", "BYTES", "LABEL"]);
     for column in [0, 1, 3, 4] {
         table = table.align(column, Align::Right);
     }
@@ -251,13 +251,13 @@ mod tests {
         let text = report.table();
         for line in [
             "rendezvous   forming, round 3, 2 joined of 2 to 4, 0 waiting\n",
-            "lineage      2, after checkpoint 4 of step 12,000\n",
+            "generation   2, after checkpoint 4 of step 12,000\n",
             "checkpoints  5 complete, the newest 3 are kept\n",
             "node-1  lost  h1    15s ago  30s ago\n",
         ] {
             assert!(text.contains(line), "{text}");
         }
-        for title in ["PARTICIPANT", "GONE", "BARRIER", "RANK", "DATASET", "CHECKPOINT"] {
+        for title in ["PARTICIPANT", "DEPARTED", "BARRIER", "RANK", "DATASET", "CHECKPOINT"] {
             assert!(text.contains(&format!("\n{title}")), "{title}: {text}");
         }
         let json = output::render(Format::Json, &report).unwrap();
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn a_description_says_which_part_a_job_does_not_have() {
         let text = report(sample_of_participants(), Vec::new()).table();
-        assert!(text.contains("lineage      none: no trainer has joined the job\n"), "{text}");
+        assert!(text.contains("generation   none: no trainer has joined the job\n"), "{text}");
         let job = Job { rendezvous: None, ..sample() };
         let text = report(job, Vec::new()).table();
         assert!(text.contains("rendezvous   none: no participant has used the job\n"), "{text}");

@@ -112,7 +112,7 @@ impl Report for JobList {
             "JOB",
             "ROUND",
             "PARTICIPANTS",
-            "LINEAGE",
+            "GENERATION",
             "STEP",
             "TRAINERS",
             "DATASET",
@@ -141,7 +141,7 @@ impl Report for JobList {
             }
             let lineage = job.training.as_ref().map(|training| &training.lineage);
             if let Some(lineage) = lineage.filter(|lineage| !lineage.torn.is_empty()) {
-                torn.push_str(&format!("{} has to recover: {}\n", job.job, lineage.torn));
+                torn.push_str(&format!("{} needs recovery: {}\n", job.job, lineage.torn));
             }
         }
         format!("{table}{torn}{}", unconfirmed::line(self.unconfirmed.as_ref()))
@@ -285,6 +285,6 @@ mod tests {
         training.lineage.torn = "trainer t1 on h0 is gone".into();
         let list = JobList { jobs: vec![job], unconfirmed: None, all_namespaces: false };
         let table = list.table();
-        assert!(table.ends_with("llama-sft has to recover: trainer t1 on h0 is gone\n"), "{table}");
+        assert!(table.ends_with("llama-sft needs recovery: trainer t1 on h0 is gone\n"), "{table}");
     }
 }

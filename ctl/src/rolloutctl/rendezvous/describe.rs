@@ -90,7 +90,7 @@ pub(in crate::rolloutctl) fn participants(all: &[Participant]) -> String {
     if all.is_empty() {
         return String::new();
     }
-    let titles = ["PARTICIPANT", "STANDING", "RANK", "HOST", "ADDRESS", "SILENT", "OF"];
+    let titles = ["PARTICIPANT", "STATE", "RANK", "HOST", "ADDRESS", "SILENT", "LIMIT"];
     let mut table = Table::new(&titles).align(2, Align::Right);
     for one in all {
         table.row([
@@ -111,7 +111,7 @@ pub(in crate::rolloutctl) fn departures(all: &[DepartedParticipant], now_wall_ms
     if all.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&["GONE", "WHY", "HOST", "WHEN", "HEARD"]);
+    let mut table = Table::new(&["DEPARTED", "WHY", "HOST", "WHEN", "LAST HEARD"]);
     for one in all {
         table.row([
             one.name.clone(),

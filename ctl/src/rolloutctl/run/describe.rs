@@ -136,7 +136,7 @@ impl Report for RunDescription {
         line(
             "Attempts",
             format!(
-                "{} retried, {} returned, {} stolen, {} duplicated, {} with a reused result",
+                "{} retried, {} returned, {} stolen, {} speculative, {} with a reused result",
                 count(counts.retries),
                 count(counts.returned),
                 count(counts.stolen),

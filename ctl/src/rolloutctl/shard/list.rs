@@ -37,8 +37,16 @@ impl Report for JobList {
 
     fn table(&self) -> String {
         let titles = [
-            "JOB", "LINEAGE", "STEP", "TRAINERS", "DATASET", "EPOCH", "FREE", "CLAIMED",
-            "FINISHED", "SEALED",
+            "JOB",
+            "GENERATION",
+            "STEP",
+            "TRAINERS",
+            "DATASET",
+            "EPOCH",
+            "FREE",
+            "CLAIMED",
+            "FINISHED",
+            "SEALED",
         ];
         let namespace: &[&str] = if self.all_namespaces { &["NAMESPACE"] } else { &[] };
         let mut table = Table::new(namespace).and(&titles);
@@ -69,7 +77,7 @@ impl Report for JobList {
                 table.row(head().chain(nothing));
             }
             if !job.lineage.torn.is_empty() {
-                torn.push_str(&format!("{} has to recover: {}\n", job.job, job.lineage.torn));
+                torn.push_str(&format!("{} needs recovery: {}\n", job.job, job.lineage.torn));
             }
         }
         format!("{table}{torn}{}", unconfirmed::line(self.unconfirmed.as_ref()))
@@ -123,7 +131,7 @@ mod tests {
         let report = JobList { jobs: vec![sample()], unconfirmed: None, all_namespaces: false };
         crate::golden::report("shard-list.txt", &report);
         let table = JobList { all_namespaces: true, ..report }.table();
-        assert!(table.starts_with("NAMESPACE  JOB        LINEAGE    STEP"), "{table}");
-        assert!(table.contains("\ndefault    llama-sft        2  12,000"), "{table}");
+        assert!(table.starts_with("NAMESPACE  JOB        GENERATION    STEP"), "{table}");
+        assert!(table.contains("\ndefault    llama-sft           2  12,000"), "{table}");
     }
 }

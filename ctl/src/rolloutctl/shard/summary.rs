@@ -1,4 +1,4 @@
-//! Jobs, lineages and epochs as they are printed.
+//! Jobs, generations and epochs as they are printed.
 //!
 //! Invariant: 64-bit numbers are strings in JSON.
 

@@ -58,7 +58,8 @@ pub(super) fn runs(runs: &[Run], speeds: &Speeds, order: usize, reversed: bool) 
 
 /// The workers in order number `order`. In the first order, the busiest come first.
 pub(super) fn workers(workers: &[v1::WorkerInfo], order: usize, reversed: bool) -> Table {
-    let mut table = Table::new(&["WORKER", "STATE", "SLOTS", "HELD", "DONE", "HEARD", "PROBLEM"]);
+    let mut table =
+        Table::new(&["WORKER", "STATE", "SLOTS", "HELD", "DONE", "LAST HEARTBEAT", "PROBLEM"]);
     for column in 2..5 {
         table = table.align(column, Align::Right);
     }
