@@ -3,7 +3,7 @@
 //! Invariant: it works without a cluster, except for commands that use the network, and never prints a key.
 //! Deliberately absent: trust in anything but the files named on the command line.
 
-pub(super) mod enrol;
+pub(super) mod enroll;
 pub(super) mod init_ca;
 pub(super) mod init_issuer;
 pub(super) mod inspect;

@@ -99,7 +99,7 @@ pub(super) mod tests {
         "cert init-ca --ca-dir /nowhere/ca",
         "cert init-issuer --ca-dir /nowhere/ca",
         "cert issue --ca-dir /nowhere/ca client ann",
-        "cert enrol w1 --at 127.0.0.1:1",
+        "cert enroll w1 --at 127.0.0.1:1",
         "cert revoke worker/gpu-7",
         "cert unrevoke worker/gpu-7",
         "token create rack --role worker",

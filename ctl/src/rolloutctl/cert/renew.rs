@@ -1,10 +1,10 @@
-//! `rolloutctl cert renew`: renews the caller's own certificate, if it came from `cert enrol`.
+//! `rolloutctl cert renew`: renews the caller's own certificate, if it came from `cert enroll`.
 //!
 //! Invariant: the key stays here, and the certificate is replaced in place.
 
 use rollout_proto::{Security, enrolment};
 
-use super::enrol::{Certified, failed};
+use super::enroll::{Certified, failed};
 use crate::output;
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::dry_run::planned_here;

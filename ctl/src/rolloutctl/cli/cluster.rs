@@ -15,7 +15,7 @@ use crate::bench::store::StoreArgs;
 use crate::bench::submit::SubmitArgs;
 use crate::rolloutctl::alarm::list::ListArgs as AlarmListArgs;
 use crate::rolloutctl::audit::verify::VerifyArgs as AuditVerifyArgs;
-use crate::rolloutctl::cert::enrol::EnrolArgs;
+use crate::rolloutctl::cert::enroll::EnrollArgs;
 use crate::rolloutctl::cert::init_ca::InitCaArgs;
 use crate::rolloutctl::cert::init_issuer::InitIssuerArgs;
 use crate::rolloutctl::cert::inspect::InspectArgs;
@@ -170,9 +170,9 @@ branch! {
         /// Create an intermediate CA, with which members issue certificates to workers and clients
         InitIssuer(InitIssuerArgs),
         /// Get a certificate from the cluster with a join token
-        #[command(alias = "enroll")]
-        Enrol(EnrolArgs),
-        /// Renew your own certificate, if it came from `cert enrol`
+        #[command(alias = "enrol")]
+        Enroll(EnrollArgs),
+        /// Renew your own certificate, if it came from `cert enroll`
         Renew(RenewArgs),
         /// Revoke certificates: every member refuses them and closes their connections
         Revoke(CertRevokeArgs),

@@ -11,7 +11,7 @@ use super::{Plan, Planned, PlannedHere, Reader};
 use crate::connect::ConnectArgs;
 use crate::output::{counted, rfc3339};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::cert::enrol::EnrolArgs;
+use crate::rolloutctl::cert::enroll::EnrollArgs;
 use crate::rolloutctl::cert::init_ca::InitCaArgs;
 use crate::rolloutctl::cert::init_issuer::InitIssuerArgs;
 use crate::rolloutctl::cert::issue::IssueArgs;
@@ -57,7 +57,7 @@ impl PlannedHere for IssueArgs {
     }
 }
 
-impl PlannedHere for EnrolArgs {
+impl PlannedHere for EnrollArgs {
     fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
         let files = enrolment::files_in(&self.out_dir, &self.name);
         let would = format!("enroll {} with a join token", self.name);

@@ -1,4 +1,4 @@
-//! `rolloutctl cert enrol`: gets a certificate from the cluster with a join token.
+//! `rolloutctl cert enroll`: gets a certificate from the cluster with a join token.
 //!
 //! Invariant: the key is made here and stays here. The token can be read from a file or a variable, so that it need
 //! not show in the process list.
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// By which token, as whom and where to.
 #[derive(Debug, clap::Args)]
-pub(crate) struct EnrolArgs {
+pub(crate) struct EnrollArgs {
     /// Name of the worker or user
     pub(in crate::rolloutctl) name: String,
     /// The token, as `token create` printed it
@@ -85,7 +85,7 @@ pub(super) fn failed(error: EnrolError) -> anyhow::Error {
     }
 }
 
-fn token(args: &EnrolArgs) -> anyhow::Result<JoinToken> {
+fn token(args: &EnrollArgs) -> anyhow::Result<JoinToken> {
     let text = match (&args.token, &args.token_file) {
         (Some(text), _) => text.clone(),
         (None, Some(file)) => std::fs::read_to_string(file)
@@ -97,7 +97,7 @@ fn token(args: &EnrolArgs) -> anyhow::Result<JoinToken> {
     text.parse::<JoinToken>().map_err(|error| Failure::usage(error.to_string()).into())
 }
 
-impl Verb for EnrolArgs {
+impl Verb for EnrollArgs {
     const KIND: Kind<Self> =
         Kind::Change { numbered: false, confirm: false, dry_run: planned_here };
 
@@ -125,6 +125,6 @@ mod tests {
             key_file: "/etc/rollout/worker-w1.key".into(),
             lifetime_s: 86_400,
         };
-        crate::golden::report("cert-enrol.txt", &report);
+        crate::golden::report("cert-enroll.txt", &report);
     }
 }
