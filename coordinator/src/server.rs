@@ -170,7 +170,7 @@ impl EnrollmentPort {
     /// Listens on the enrollment port, if it is configured.
     async fn bind(config: &Config, connections_max: usize) -> Result<Option<Self>> {
         let Some(settings) = &config.enrolment else { return Ok(None) };
-        let listener = bind("enrolment", settings.listen).await?;
+        let listener = bind("enrollment", settings.listen).await?;
         let tls = ServerTls::for_unenrolled(&config.security).context("[tls]")?;
         Ok(Some(Self(tls.incoming(listener).at_most(connections_max))))
     }
@@ -198,7 +198,7 @@ impl EnrollmentPort {
             .add_service(enrolment)
             .serve_with_incoming_shutdown(self.0, stop.cancelled_owned())
             .await
-            .context("the enrolment port ended")
+            .context("the enrollment port ended")
     }
 }
 

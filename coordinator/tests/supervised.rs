@@ -29,7 +29,7 @@ fn a_member_says_when_it_serves_that_it_lives_and_that_it_stops() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
     let listener = UnixDatagram::bind(path("notify")).expect("bind");
-    listener.set_read_timeout(Some(Duration::from_secs(120))).expect("a time-out");
+    listener.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
     let config = format!(
         "name = \"c1\"\ndata_dir = {:?}\n[listen]\nclient = \"127.0.0.1:0\"\npeer = \"127.0.0.1:0\"\n\
          http = \"127.0.0.1:0\"\n[tls]\ninsecure_plaintext = true\n[store]\nurl = \"file://{}\"\n",

@@ -1,4 +1,4 @@
-//! Owns: how a command line finds its cluster: endpoints, TLS files, dial map, namespace, time-out.
+//! Owns: how a command line finds its cluster: endpoints, TLS files, dial map, namespace, timeout.
 //!
 //! Invariant: flags override the environment, which overrides the named context, which overrides the batch file, which
 //! overrides the current context. TLS is used unless a flag or a file explicitly disables it. If flags specify the

@@ -87,7 +87,7 @@ impl IdleTimeout {
         self.since.elapsed()
     }
 
-    /// An error once nothing has arrived for the client's time-out.
+    /// An error once nothing has arrived for the client's timeout.
     pub(crate) fn check(&self) -> Result<(), ClientError> {
         let waited = self.waited();
         if waited < self.client.config().timeout {

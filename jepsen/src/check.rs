@@ -2,7 +2,7 @@
 //! of a pass.
 
 use crate::formats::{Format, ReadError, events};
-use crate::judge::{Budget, Judgement, Verdict, Violated, judge};
+use crate::judge::{Budget, Judgment, Verdict, Violated, judge};
 use crate::models::{CasRegister, Item, Kv, Model};
 use crate::operations::pair;
 use serde_json::json;
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> ExitCode {
             ModelName::Item => judge_file(&Item, file, args),
         };
         statuses.push(match &judged {
-            Ok(judgement) => match judgement.verdict {
+            Ok(judgment) => match judgment.verdict {
                 Verdict::Linearizable => 0,
                 Verdict::Violation => VIOLATION,
                 Verdict::Unknown => UNKNOWN,
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> ExitCode {
             Err(_) => DATA,
         });
         let printed = match &judged {
-            Ok(judgement) => print(file, judgement, started.elapsed(), args.output),
+            Ok(judgment) => print(file, judgment, started.elapsed(), args.output),
             Err(err) => writeln!(io::stderr(), "{}: {err}", file.display()),
         };
         if printed.is_err() {
@@ -107,7 +107,7 @@ fn status(statuses: &[u8]) -> u8 {
     statuses.iter().copied().max().unwrap_or_default()
 }
 
-fn judge_file<M: Model>(model: &M, file: &Path, args: &Args) -> Result<Judgement, ReadError> {
+fn judge_file<M: Model>(model: &M, file: &Path, args: &Args) -> Result<Judgment, ReadError> {
     let started = Instant::now();
     let operations = pair(events(args.format, BufReader::new(File::open(file)?)))?;
     // Reading the file counts against its time limit.
@@ -116,7 +116,7 @@ fn judge_file<M: Model>(model: &M, file: &Path, args: &Args) -> Result<Judgement
     judge(model, &operations, budget, args.explain)
 }
 
-fn print(file: &Path, judged: &Judgement, took: Duration, output: Output) -> io::Result<()> {
+fn print(file: &Path, judged: &Judgment, took: Duration, output: Output) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let file = file.display();
     let first = judged.violated.first();

@@ -55,7 +55,7 @@ impl std::fmt::Display for Verdict {
 
 /// A verdict and its cost.
 #[derive(Clone, Debug)]
-pub struct Judgement {
+pub struct Judgment {
     pub verdict: Verdict,
     /// How many operations were judged, and how many of those without an answer.
     pub operations: usize,
@@ -107,7 +107,7 @@ pub fn judge<M: Model>(
     operations: &[Operation],
     budget: Budget,
     explain: bool,
-) -> Result<Judgement, ReadError> {
+) -> Result<Judgment, ReadError> {
     let deadline = Instant::now().checked_add(budget.time);
     let keys = understand(model, operations)?;
     let mut turns: Vec<Turn<'_, '_, M>> = Vec::with_capacity(keys.len());
@@ -142,7 +142,7 @@ pub fn judge<M: Model>(
     let violated = violated.into_iter().enumerate().map(witness).collect();
     let unanswered = operations.iter().filter(|o| o.outcome == Outcome::Unknown).count();
     let (operations, keys) = (operations.len(), keys.len());
-    Ok(Judgement { verdict, operations, unanswered, keys, configurations, limit, violated })
+    Ok(Judgment { verdict, operations, unanswered, keys, configurations, limit, violated })
 }
 
 /// Lets every key search in turn, even after one is violated, so that violations of the others are reported too.

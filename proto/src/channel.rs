@@ -218,8 +218,8 @@ pub(crate) fn counted_channel(
     dial_map: &DialMap,
     options: &ChannelOptions,
 ) -> Result<(Channel, OpenConnections), EndpointError> {
-    let dialler = Dialler::new(endpoint, tls, dial_map, options);
-    let open = dialler.open.clone();
+    let dialer = Dialer::new(endpoint, tls, dial_map, options);
+    let open = dialer.open.clone();
     // The scheme is `http` even over TLS, because the connector does TLS itself, below tonic.
     let uri = format!("http://{}", endpoint.addr);
     let bad = |_| EndpointError::NotHostPort(endpoint.addr.to_string());
@@ -231,8 +231,8 @@ pub(crate) fn counted_channel(
         .keep_alive_timeout(options.keepalive_timeout)
         .keep_alive_while_idle(true);
     let connector = tower::service_fn(move |_: http::Uri| {
-        let dialler = dialler.clone();
-        async move { dialler.connect().await.map(TokioIo::new) }
+        let dialer = dialer.clone();
+        async move { dialer.connect().await.map(TokioIo::new) }
     });
     Ok((transport.connect_with_connector_lazy(connector), open))
 }
@@ -248,32 +248,32 @@ pub async fn presented(
     dial_map: &DialMap,
     options: &ChannelOptions,
 ) -> Result<Option<CertInfo>, ConnectError> {
-    let dialler = Dialler::new(endpoint, tls, dial_map, options);
-    let tcp = dialler.connect_tcp().await?;
+    let dialer = Dialer::new(endpoint, tls, dial_map, options);
+    let tcp = dialer.connect_tcp().await?;
     let Some(connector) = tls.connector() else {
-        return dialler.plain(tcp).await.map(|_| None);
+        return dialer.plain(tcp).await.map(|_| None);
     };
-    let name = server_name(&dialler.server_addr);
-    let name = name.map_err(|error| dialler.error(Phase::Tls, &error.to_string()))?;
-    let limit = dialler.handshake_limit();
-    let stream = dialler.within(Phase::Tls, limit, connector.connect(name, tcp)).await?;
+    let name = server_name(&dialer.server_addr);
+    let name = name.map_err(|error| dialer.error(Phase::Tls, &error.to_string()))?;
+    let limit = dialer.handshake_limit();
+    let stream = dialer.within(Phase::Tls, limit, connector.connect(name, tcp)).await?;
     let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let none = || dialler.error(Phase::Tls, "it presents no certificate that can be read");
+    let none = || dialer.error(Phase::Tls, "it presents no certificate that can be read");
     leaf.and_then(inspect_der).map(Some).ok_or_else(none)
 }
 
 fn shown(endpoint: &Endpoint, dial_map: &DialMap) -> String {
-    let dialled = dial_map.resolve(endpoint);
-    match *dialled == endpoint.addr {
+    let dialed = dial_map.resolve(endpoint);
+    match *dialed == endpoint.addr {
         true => endpoint.to_string(),
-        false => format!("{endpoint} by way of {dialled}"),
+        false => format!("{endpoint} by way of {dialed}"),
     }
 }
 
 #[derive(Clone)]
-struct Dialler {
+struct Dialer {
     shown: String,
-    dialled: HostPort,
+    dialed: HostPort,
     server_addr: String,
     tls: ClientTls,
     connect_timeout: Duration,
@@ -295,16 +295,16 @@ impl Limit {
     }
 }
 
-impl Dialler {
+impl Dialer {
     fn new(
         endpoint: &Endpoint,
         tls: &ClientTls,
         dial_map: &DialMap,
         options: &ChannelOptions,
     ) -> Self {
-        Dialler {
+        Dialer {
             shown: shown(endpoint, dial_map),
-            dialled: dial_map.resolve(endpoint).clone(),
+            dialed: dial_map.resolve(endpoint).clone(),
             server_addr: endpoint.addr.to_string(),
             tls: tls.clone(),
             connect_timeout: options.connect_timeout,
@@ -332,7 +332,7 @@ impl Dialler {
 
     async fn connect_tcp(&self) -> Result<TcpStream, ConnectError> {
         let limit = Limit::from_now(self.connect_timeout);
-        let lookup = tokio::net::lookup_host((self.dialled.host.as_str(), self.dialled.port));
+        let lookup = tokio::net::lookup_host((self.dialed.host.as_str(), self.dialed.port));
         let addrs = self.within(Phase::Dns, limit, lookup).await?;
         let mut last = self.error(Phase::Dns, "the name has no address");
         for addr in addrs.take(8) {

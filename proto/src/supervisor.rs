@@ -109,7 +109,7 @@ mod tests {
 
     fn received(listener: &UnixDatagram) -> String {
         let mut bytes = [0; 512];
-        let length = listener.recv(&mut bytes).expect("a message within the time-out");
+        let length = listener.recv(&mut bytes).expect("a message within the timeout");
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     }
 
@@ -119,7 +119,7 @@ mod tests {
             _ => SocketAddr::from_pathname(name),
         };
         let listener = UnixDatagram::bind_addr(&address.expect("an address")).expect("bind");
-        listener.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
+        listener.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         listener
     }
 

@@ -31,7 +31,7 @@ pub struct RaftConfig {
     pub election_min_ms: u64,
     /// Longest random part of an election timeout, and the length of a leader's lease, in milliseconds.
     pub election_max_ms: u64,
-    /// Replaces the addresses under which other members are dialled.
+    /// Replaces the addresses under which other members are dialed.
     pub dial_map: DialMap,
     /// How connections to other members are secured.
     pub security: Security,

@@ -104,7 +104,7 @@ pub enum ClusterError {
     #[error("member {name} at {addr} cannot be reached: {why}")]
     Unreachable {
         name: String,
-        /// The address that was dialled.
+        /// The address that was dialed.
         addr: String,
         /// The phase and the error.
         why: String,

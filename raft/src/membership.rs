@@ -25,7 +25,7 @@ use crate::voters::changed;
 use crate::{reads, voters};
 
 /// Lists `fresh`, a waiting member, as joining, replacing the voter `replace` if one is named, and returns its id.
-/// Afterwards it is adopted, gets the log, and gets its vote. Its build must support the cluster's version; the
+/// Afterward it is adopted, gets the log, and gets its vote. Its build must support the cluster's version; the
 /// member itself reports the versions that it supports.
 pub(crate) async fn add_member(
     running: &Running,

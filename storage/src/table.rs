@@ -139,7 +139,7 @@ impl Table {
         for row in 0..rows {
             let end = table.end(row);
             if end < previous {
-                return Err(FormatError::Malformed("row offsets go backwards"));
+                return Err(FormatError::Malformed("row offsets go backward"));
             }
             previous = end;
         }

@@ -315,7 +315,7 @@ class Rendered(unittest.TestCase):
         self.assertIn({"port": "client", "protocol": "TCP"}, open_to["ports"])
         for case in self.all:
             if not rendered.values(case[0])["members"]["enrolment"]["existingSecret"]:
-                self.assertFalse("7423" in str(self.all[case]), f"{case}: nobody enrols unless it is asked for")
+                self.assertFalse("7423" in str(self.all[case]), f"{case}: enrollment is off by default")
 
     def test_a_stopped_cluster_differs_from_the_one_that_runs_in_the_number_of_its_pods_alone(self):
         stopped = dict(self.all["stopped, for a restore", False])

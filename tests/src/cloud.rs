@@ -39,7 +39,7 @@ const AZURE_ROOT: &str = "/metadata/";
 /// This machine, and an event about another machine.
 const AZURE_MACHINE: &str = r#"{"name": "gpu_1", "vmId": "7", "vmSize": "Standard_ND96isr_H100_v5",
     "location": "westeurope", "zone": "2", "priority": "Spot"}"#;
-const AZURE_NEIGHBOUR: &str = r#"{"EventId": "e0", "EventType": "Preempt", "EventStatus": "Scheduled",
+const AZURE_NEIGHBOR: &str = r#"{"EventId": "e0", "EventType": "Preempt", "EventStatus": "Scheduled",
     "ResourceType": "VirtualMachine", "Resources": ["gpu_2"],
     "NotBefore": "Sun, 01 Mar 2026 12:00:09 GMT"}"#;
 const TOKEN: &str = "AQAEAFleet==";
@@ -129,7 +129,7 @@ impl FakeCloud {
             Provider::Gcp => self.set("preempted", "TRUE"),
             Provider::Azure => {
                 let (minutes, seconds) = (lead.as_secs() / 60, lead.as_secs() % 60);
-                let event = AZURE_NEIGHBOUR.replace("e0", "e1").replace("gpu_2", "gpu_1");
+                let event = AZURE_NEIGHBOR.replace("e0", "e1").replace("gpu_2", "gpu_1");
                 let time = format!("12:{minutes:02}:{seconds:02}");
                 let event = event.replace("12:00:09", &time);
                 self.set("scheduledevents", &azure_events(&format!(", {event}")));
@@ -260,7 +260,7 @@ fn azure(shared: &Shared, question: &Question) -> FakeResponse {
 }
 
 fn azure_events(more: &str) -> String {
-    format!(r#"{{"DocumentIncarnation": 1, "Events": [{AZURE_NEIGHBOUR}{more}]}}"#)
+    format!(r#"{{"DocumentIncarnation": 1, "Events": [{AZURE_NEIGHBOR}{more}]}}"#)
 }
 
 fn etag(value: &str) -> String {

@@ -1,7 +1,7 @@
 //! Three members and some workers, started as a user would start them.
 //!
 //! *Invariant:* a fleet whose test does not end with [`Fleet::passed`] leaves its directory, with logs and last
-//! state, and prints its path: errors and panics alike can be investigated afterwards.
+//! state, and prints its path: errors and panics alike can be investigated afterward.
 
 mod baselines;
 mod builds;

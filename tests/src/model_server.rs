@@ -4,7 +4,7 @@
 //! *Invariant:* it answers as the mock engine does: `MOCK:` and the prompt, or the last message. A killed server
 //! answers nothing more, not even requests in progress, and its address refuses connections until it is started
 //! again.
-//! Absent: models, streams of tokens, and time-outs.
+//! Absent: models, streams of tokens, and timeouts.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};

@@ -49,7 +49,7 @@ async fn write(
         let said = answer.answers.first().and_then(|a| a.kind.clone());
         let sum = acknowledged.len() as i64;
         let wanted = Some(v1::store_answer::Kind::Number(sum));
-        ensure!(said == wanted, "writer {writer}: {said:?} after {sum} acknowledgements");
+        ensure!(said == wanted, "writer {writer}: {said:?} after {sum} acknowledgments");
     }
     Ok(acknowledged)
 }

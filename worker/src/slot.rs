@@ -172,7 +172,7 @@ struct Slot {
     running: HashMap<(Lease, u64), Running>,
     /// Leases of trials: rows of other leases never run beside theirs.
     alone: BTreeSet<Lease>,
-    /// When each lease with rows here was granted, for runs with an attempt time-out.
+    /// When each lease with rows here was granted, for runs with an attempt timeout.
     granted: HashMap<Lease, Instant>,
     /// Combines its finished rows with those of the other slots.
     combiner: Arc<Combiner>,

@@ -86,7 +86,7 @@ impl EnrolmentConfig {
         if self.endpoints.is_empty() {
             return invalid(
                 "enrolment.endpoints",
-                "give the members' enrolment addresses, host:port",
+                "give the members' enrollment addresses, host:port",
             );
         }
         Ok(())

@@ -96,7 +96,7 @@ async fn sweep(leading: &LeaderState, store: &BlobStore) -> Result<(), GcError> 
         let prefix = rollout_storage::training_prefix(&job.namespace, &job.job);
         let abandoned = store.remove_abandoned(&prefix).await?;
         metrics::counter!("rollout_checkpoint_objects_swept_total").increment(abandoned);
-        // List objects first. The ledger is read afterwards, by a confirmed leader, and so has every checkpoint that
+        // List objects first. The ledger is read afterward, by a confirmed leader, and so has every checkpoint that
         // began before the listing.
         let listed = store.list(&prefix).await?;
         still_leads(leading).await?;

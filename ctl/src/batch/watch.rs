@@ -1,6 +1,6 @@
 //! Owns: following a run to its end, through changes of the leader.
 //!
-//! Invariant: only a time-out without any leader, or a refusal, ends the watch before the run ends.
+//! Invariant: only a timeout without any leader, or a refusal, ends the watch before the run ends.
 //! Absent: how progress is shown.
 
 use rollout_proto::{CallOptions, Client, ClientError, services, v1};

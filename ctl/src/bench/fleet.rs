@@ -305,7 +305,7 @@ impl Fleet {
         Ok(runs)
     }
 
-    /// The load, and the event half-way in its own phase.
+    /// The load, and the event halfway in its own phase.
     async fn measure_load(&mut self, format: Format) -> anyhow::Result<()> {
         let disturbed = self.args.kill_leader || self.args.lose_share > 0.0;
         let half = if disturbed { self.args.seconds / 2 } else { self.args.seconds };

@@ -1,6 +1,6 @@
 //! `rollout dev stop`: stops a development cluster, whichever process started it.
 //!
-//! Invariant: a PID is signalled only while the directory's lock proves that it is still the PID of the `rollout dev`
+//! Invariant: a PID is signaled only while the directory's lock proves that it is still the PID of the `rollout dev`
 //! that wrote it.
 
 use std::path::Path;

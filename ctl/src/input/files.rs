@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_named_twice_counts_once_towards_the_limit() {
+    fn a_file_that_is_named_twice_counts_once_toward_the_limit() {
         let mut files = Files::default();
         let mut add = |n: usize| files.add(InputFile::local(PathBuf::from(n.to_string()), 1));
         for n in 0..FILES_MAX {

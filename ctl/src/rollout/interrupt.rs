@@ -1,7 +1,7 @@
 //! Owns: Ctrl-C and SIGTERM.
 //!
 //! Invariant: neither harms a run, however often it comes.
-//! Absent: cancelling a run; `rollout run cancel` does that.
+//! Absent: canceling a run; `rollout run cancel` does that.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

@@ -24,7 +24,7 @@ pub(crate) struct VerbosityArgs {
     color: Color,
 }
 
-/// When stderr has colours.
+/// When stderr has colors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Color {
     /// On a terminal, where neither NO_COLOR is set nor TERM is dumb

@@ -61,7 +61,7 @@ fn ctrl_c_never_cancels_however_often_it_comes_and_a_command_does() {
     let child = job.spawn_batch(&["--name", "r"]);
     cluster.wait_for("a watcher", |state| state.streams_opened > 0);
     interrupt(&child);
-    // Signalling a process that has ended is harmless too: it was not waited for.
+    // Signaling a process that has ended is harmless too: it was not waited for.
     for _ in 0..3 {
         std::thread::sleep(Duration::from_millis(100));
         interrupt(&child);

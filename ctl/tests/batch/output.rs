@@ -144,7 +144,7 @@ fn a_reader_that_takes_its_time_is_no_cluster_that_does_not_answer() {
     cluster.set_behavior(FakeBehavior { cuts_streams_after: Some(1), ..FakeBehavior::default() });
     job.timeout = "1s";
     let child = job.spawn(&["run", "results", "r"]);
-    std::thread::sleep(Duration::from_secs(3)); // More than the time-out; nothing ends earlier.
+    std::thread::sleep(Duration::from_secs(3)); // More than the timeout; nothing ends earlier.
     let ended: CommandOutcome = child.wait_with_output().unwrap().into();
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert_eq!(ended.stdout.lines().count(), 9_000);

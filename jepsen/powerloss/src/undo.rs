@@ -1,6 +1,6 @@
 //! Owns: turning the files of a killed process into those of a machine that lost power.
 //!
-//! Invariant: fsynced bytes stay, and so do names whose directory was fsynced afterwards. Everything else is removed
+//! Invariant: fsynced bytes stay, and so do names whose directory was fsynced afterward. Everything else is removed
 //! ([`Loss::Strict`]), or a random suffix of it is ([`Loss::Torn`]).
 //! Absent: killing the process, and judging what is left.
 

@@ -11,7 +11,7 @@ pub(super) const WIDTH: f64 = 1000.0;
 const FOOT: f64 = 16.0;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Families of faults by the beginnings of their kinds, with a colour each.
+/// Families of faults by the beginnings of their kinds, with a color each.
 const FAMILIES: &[(&str, &str)] = &[
     ("partition", "#4477aa"),
     ("kill", "#ee6677"),
@@ -31,7 +31,7 @@ pub(super) struct Axis {
     faults: Vec<(u64, u64, String)>,
 }
 
-/// The colour of a kind of fault.
+/// The color of a kind of fault.
 pub(super) fn color(kind: &str) -> &'static str {
     let family = FAMILIES.iter().find(|(family, _)| kind.starts_with(family));
     family.map_or("#888888", |(_, color)| color)

@@ -6,7 +6,7 @@ use super::{
     barriers, batch_requests, continue_on_loss, create_races, lineages, rounds, rows, submissions,
     tickets,
 };
-use crate::judge::{Budget, Judgement, Verdict, Violated, judge};
+use crate::judge::{Budget, Judgment, Verdict, Violated, judge};
 use crate::models::{Cell, Item, Kv, KvStore, Model};
 use crate::operations::{Operation, Outcome, READS};
 use crate::replay::{out_of_order, replay};
@@ -193,7 +193,7 @@ impl Findings {
         }
     }
 
-    fn take(&mut self, search: Judgement) {
+    fn take(&mut self, search: Judgment) {
         if search.verdict == Verdict::Unknown {
             let limit = search.limit.unwrap_or("budget");
             self.doubts.push(format!("the search ended for its limit of {limit}"));

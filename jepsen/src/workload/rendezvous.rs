@@ -326,7 +326,7 @@ impl Member {
         }
     }
 
-    /// Closes a job of its own; nothing may join it afterwards.
+    /// Closes a job of its own; nothing may join it afterward.
     async fn close_a_job(&mut self) {
         let name = format!("over-{}", self.trainer.shared.next());
         self.join(&name).await;

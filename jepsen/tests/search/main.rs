@@ -7,7 +7,7 @@ mod random;
 
 use random::{Object, Plan, history};
 use rollout_jepsen::formats::Event;
-use rollout_jepsen::judge::{Budget, Judgement, Verdict, judge};
+use rollout_jepsen::judge::{Budget, Judgment, Verdict, judge};
 use rollout_jepsen::models::{CasRegister, Kv, Model};
 use rollout_jepsen::operations::{Operation, Outcome, pair};
 use rollout_jepsen::search::{Interval, Search, Stop};
@@ -51,12 +51,12 @@ fn operations(events: &[Event]) -> Vec<Operation> {
     pair(events.iter().cloned().map(Ok)).unwrap()
 }
 
-fn judged<M: Model>(model: &M, operations: &[Operation]) -> Judgement {
+fn judged<M: Model>(model: &M, operations: &[Operation]) -> Judgment {
     let budget = Budget { configurations: 2_000_000, time: Duration::from_secs(120) };
     judge(model, operations, budget, false).unwrap()
 }
 
-fn verdict(object: Object, operations: &[Operation], plain: bool) -> Judgement {
+fn verdict(object: Object, operations: &[Operation], plain: bool) -> Judgment {
     match (object, plain) {
         (Object::Register, false) => judged(&CasRegister, operations),
         (Object::Register, true) => judged(&Plain(CasRegister), operations),

@@ -143,7 +143,7 @@ pub const PARTICIPANTS_MAX: usize = 4096;
 pub const DEPARTURES_MAX: usize = 256;
 /// The least and most silence after which a participant is lost.
 pub const KEEP_ALIVE_MS: std::ops::RangeInclusive<u64> = 100..=60 * 60 * 1000;
-/// The longest join time-out, last call or time-out of a barrier.
+/// The longest join timeout, last call or timeout of a barrier.
 pub const JOB_TIMEOUT_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
 /// Barriers of one job; among those that do not wait, the one that ended longest ago makes room.
 pub const BARRIERS_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! How arrivals, departures and time-outs change a barrier's generation.
+//! How arrivals, departures and timeouts change a barrier's generation.
 //!
 //! *Invariant:* a repeated arrival counts once.
 //! Absent: the operations (`arrive.rs`, `abort_barrier.rs`).

@@ -1,6 +1,6 @@
 //! Barriers of a job: a generation opens for all participants when every expected one has arrived, and never earlier.
 //!
-//! *Invariant:* a generation ends once, open or failed, and never changes afterwards. A participant that has arrived
+//! *Invariant:* a generation ends once, open or failed, and never changes afterward. A participant that has arrived
 //! belongs to the generation's set and counts once while its incarnation is valid: a process does not pass by the
 //! arrival of an earlier process with the same name. Only the latest generation of a barrier waits.
 //!

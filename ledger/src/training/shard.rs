@@ -1,7 +1,7 @@
 //! The operations of trainers on shards: claim, finish, give back.
 //!
 //! *Invariant:* a shard has one holder at a time, and only that holder is heard about it. Within a generation every
-//! sample of an epoch is finished once; samples that a complete checkpoint contains are not changed afterwards.
+//! sample of an epoch is finished once; samples that a complete checkpoint contains are not changed afterward.
 
 use crate::kernel::id::{Attempt, DatasetNo, TrainingNo};
 use crate::kernel::job_refusal::JobRefusal;

@@ -18,7 +18,7 @@ pub(super) struct DirtyTrainings {
     pub(super) heads: BTreeSet<TrainingNo>,
     pub(super) trainers: BTreeSet<(TrainingNo, String)>,
     pub(super) dataset_epochs: BTreeSet<(TrainingNo, DatasetNo, u64, u16)>,
-    /// Epochs whose shards were all removed at once; those in `dataset_epochs` may have been added afterwards.
+    /// Epochs whose shards were all removed at once; those in `dataset_epochs` may have been added afterward.
     pub(super) emptied_dataset_epochs: BTreeSet<(TrainingNo, DatasetNo, u64)>,
     pub(super) checkpoints: BTreeSet<(TrainingNo, u32)>,
     /// The trainings have other numbers than in the image: all their records there are removed, and written again.

@@ -1,6 +1,6 @@
 //! A job and its training become one record when the cluster's version is raised to [`ONE_RECORD_VERSION`].
 //!
-//! *Invariant:* the state afterwards depends on the state before alone, whether a member has it from the log or from an
+//! *Invariant:* the state afterward depends on the state before alone, whether a member has it from the log or from an
 //! image, and the image has the records of the ledger, byte for byte.
 
 use super::bench::{Bench, job, participant};

@@ -68,7 +68,7 @@ async fn an_unknown_name_fails_at_dns() {
 }
 
 #[tokio::test]
-async fn a_closed_port_fails_at_tcp_and_names_where_it_was_dialled() {
+async fn a_closed_port_fails_at_tcp_and_names_where_it_was_dialed() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = plain(&free.to_string()).await;
     assert_eq!((error.phase, error.cause.as_str()), (Phase::Tcp, "connection refused"));

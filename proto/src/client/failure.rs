@@ -18,7 +18,7 @@ pub enum ClientError {
     /// There is no connection, for a reason that waiting does not fix.
     #[error("{0}")]
     Connect(ConnectError),
-    /// No member led the cluster until the time-out. Nothing was applied.
+    /// No member led the cluster until the timeout. Nothing was applied.
     #[error("{what}: no leader within {waited_ms} ms: {}", list(tried))]
     NoLeader {
         /// The call.
@@ -28,7 +28,7 @@ pub enum ClientError {
         /// The members that it called, and the last answer of each.
         tried: Tried,
     },
-    /// There was a leader, but no answer until the time-out. Nothing was applied.
+    /// There was a leader, but no answer until the timeout. Nothing was applied.
     #[error("{what}: no answer within {waited_ms} ms: {}", list(tried))]
     Timeout {
         /// The call.

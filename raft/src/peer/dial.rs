@@ -33,7 +33,7 @@ pub(crate) enum Lane {
 const KEEPALIVE_INTERVAL: Duration = Duration::from_millis(1000);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// An address that cannot be dialled.
+/// An address that cannot be dialed.
 #[derive(Debug, thiserror::Error)]
 #[error("{addr}: {why}")]
 pub(crate) struct DialError {

@@ -130,7 +130,7 @@ impl BlobError {
             let ended = credentials.iter().any(|c| reason.contains(&format!("<Code>{c}</Code>")));
             return match (status, ended) {
                 (_, true) => Self::PermissionDenied { key, reason },
-                // Time-outs and throttling are transient.
+                // Timeouts and throttling are transient.
                 (408 | 425 | 429, _) => Self::Unavailable { key, reason },
                 _ => Self::Refused { key, reason },
             };

@@ -80,10 +80,7 @@ fn survives(task: Task, after: After, count: u64) {
     match rounds(task, after, count, false) {
         Ok(acknowledged) => {
             // Without any acknowledgment, a run proves nothing.
-            assert!(
-                acknowledged >= count,
-                "only {acknowledged} acknowledgements in {count} rounds"
-            );
+            assert!(acknowledged >= count, "only {acknowledged} acknowledgments in {count} rounds");
         }
         Err(violation) => panic!("{violation}"),
     }
@@ -107,7 +104,7 @@ fn acknowledged_entries_survive_a_power_loss_with_torn_files() {
 #[test]
 fn a_log_that_does_not_fsync_is_caught_by_the_power_loss() {
     let outcome = rounds(Task::Log, After::StrictLoss, 10, true);
-    let violation = outcome.expect_err("lost acknowledgements went unnoticed");
+    let violation = outcome.expect_err("lost acknowledgments went unnoticed");
     // Or the log itself detects it: data that RocksDB has written by itself may lie beyond the lost part. Then the log
     // has a hole and does not open.
     let caught = ["was acknowledged", "is missing"].iter().any(|what| violation.contains(what));

@@ -93,7 +93,7 @@ impl Bench {
         std::fs::write(&input, self.input())?;
         let mut shares = Vec::new();
         for round in 0..var::<u32>("ROUNDS", 3)? {
-            // Every second round begins with the other arm, so that a machine that gets slower favours neither.
+            // Every second round begins with the other arm, so that a machine that gets slower favors neither.
             let (own, (ours, spent)) = if round.is_multiple_of(2) {
                 let own = self.by_itself(&input)?;
                 (own, self.through_rollout(fleet, round, &input)?)

@@ -63,7 +63,7 @@ fn an_idle_worker_gets_half_of_what_a_busy_one_has_not_started() -> Result<()> {
     fleet.passed()
 }
 
-/// Seed 000's witness: acknowledgements race steals all the time, and exactly one wins each row.
+/// Acknowledgments race steals all the time, and exactly one wins each row.
 #[test]
 fn concurrent_ack_and_steal_no_double_execute() -> Result<()> {
     const ROWS: u64 = 3000;

@@ -15,7 +15,7 @@ fn options(fleet: &Fleet) -> WorkerOptions {
     WorkerOptions { engine, head: String::new() }
 }
 
-/// Seed 000's witness: every member in turn, and then all at once.
+/// Restarts every member in turn, and then all at once: no row runs twice.
 #[test]
 fn coord_restart_no_duplicates() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;

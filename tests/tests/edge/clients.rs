@@ -272,14 +272,14 @@ async fn a_hundred_megabytes_are_refused_without_a_certificate_and_never_kept() 
     pour(&http, b"GET /healthz HTTP/1.1\r\nx: ").await?;
     let pins = pki::authority_pins(&fleet.path("tls").join("ca.pem"))?;
     let unenrolled = ClientTls::pinned(&pins)?;
-    let dialled = || {
+    let dialed = || {
         let options = ChannelOptions::default();
         channel(&Endpoint::seed(&enrollment)?, &unenrolled, &DialMap::default(), &options)
             .map_err(anyhow::Error::from)
     };
-    huge_is_refused(&dialled()?, "/rollout.v1.Enrolment/Enrol").await?;
+    huge_is_refused(&dialed()?, "/rollout.v1.Enrolment/Enrol").await?;
     // The next client with an invalid request gets an error that says so.
-    let status = send(&dialled()?, "/rollout.v1.Enrolment/Enrol", noise(3, 300).into()).await?;
+    let status = send(&dialed()?, "/rollout.v1.Enrolment/Enrol", noise(3, 300).into()).await?;
     let code = RpcError::from_status(&status).code;
     ensure!(code != ErrorCode::ConnectFailed, "{status}");
     let after = peak_bytes(pid)?;
@@ -351,7 +351,7 @@ async fn garbage_and_a_hundred_megabytes_are_refused_on_every_port() -> Result<(
     cluster
         .status(v1::StatusRequest::default())
         .await
-        .context("the same caller is served afterwards")?;
+        .context("the same caller is served afterward")?;
     let leads = fleet.counted(&leader, "rollout_raft_is_leader");
     ensure!(leads == Some(1), "the leader is another");
     batch.finish(&fleet)?;

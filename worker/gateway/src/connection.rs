@@ -27,7 +27,7 @@ const WAIT_CANCELED: u8 = 1;
 const READY: u8 = 0;
 const NOT_READY: u8 = 1;
 /// How long a pop continues to wait after the client waited for its queue and another client was faster. It is torch's
-/// own time-out, because the client does not send its own.
+/// own timeout, because the client does not send its own.
 const POP_WITHIN: Duration = Duration::from_secs(300);
 
 /// Bytes of values kept from the end of a wait to the get that follows it, and for how long: a client whose two

@@ -1,7 +1,7 @@
 """Owns: vLLM's engine in the form that vLLM's own serving handlers need: asynchronous, with one stream of outputs per
 request.
 
-Invariant: a request whose caller has gone, or that was refused half-way, is aborted. An exception that the engine
+Invariant: a request whose caller has gone, or that was refused halfway, is aborted. An exception that the engine
 cannot survive is kept in `fatal`, because handlers turn every exception into a response. Everything runs on the host's
 single thread, between two steps: the code that steps the engine passes its outputs on with `deliver`.
 Absent: handlers (`serving`). Methods of an engine that they do not need raise an error.

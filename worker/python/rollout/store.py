@@ -160,7 +160,7 @@ class Store(dist.Store):
         return self._prefix + key
 
     def _ms(self, timeout: timedelta | None = None) -> int:
-        # The base class keeps the time-out, because torch's C++ code sets it there.
+        # The base class keeps the timeout, because torch's C++ code sets it there.
         return max(0, round((self.timeout if timeout is None else timeout) / timedelta(milliseconds=1)))
 
     def _call(self, operation: Callable[..., T], *args: object) -> T:

@@ -363,7 +363,7 @@ class TrainingOrchestrator:
         self.call("Checkpoints/LabelCheckpoint", {"job": self.job_name, "number": number, "label": label})
 
     def keep_checkpoints(self, last: int) -> list[int]:
-        """How many complete checkpoints the job keeps from now on, beside labelled ones and the one that recovery
+        """How many complete checkpoints the job keeps from now on, beside labeled ones and the one that recovery
         would use (0: all). Returns those that are removed."""
         kept = {"job": self.job_name, "keep_last": last, "now": False}
         return list(self.call("Checkpoints/PruneCheckpoints", kept)["pruned"])

@@ -47,7 +47,7 @@ fn exception_of(error: &ClientError) -> PyErr {
     let text = error.to_string();
     match error {
         ClientError::Connect(_) | ClientError::NoLeader { .. } => PyConnectionError::new_err(text),
-        // A call that is repeated after a time-out must be safe to repeat.
+        // A call that is repeated after a timeout must be safe to repeat.
         ClientError::OutcomeUnknown { forgotten: true, .. } => RolloutError::new_err(text),
         ClientError::Timeout { .. } | ClientError::OutcomeUnknown { .. } => {
             PyTimeoutError::new_err(text)

@@ -135,7 +135,7 @@ impl Slot {
                     let run = run_caught(&*engine, row.clone());
                     match tokio::time::timeout(PROVEN_TIMEOUT, run).await {
                         Ok(outcome) => Event::Checked { row, outcome: outcome.map(drop) },
-                        // A time-out proves nothing. Try a row of the leader's next.
+                        // A timeout proves nothing. Try a row of the leader's next.
                         Err(_) => Event::Probed(Ok(())),
                     }
                 }

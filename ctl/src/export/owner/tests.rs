@@ -128,7 +128,7 @@ fn an_input_with_the_name_of_an_output_is_refused() {
 }
 
 #[test]
-fn a_writer_that_is_killed_between_its_files_and_the_record_refuses_nothing_afterwards() {
+fn a_writer_that_is_killed_between_its_files_and_the_record_refuses_nothing_afterward() {
     let (_root, claim) = out();
     claim.begin(vec![entry("completions.jsonl", 3)]).unwrap();
     write(&claim, "completions.jsonl", "{}\n");

@@ -1,4 +1,4 @@
-//! `rolloutctl job checkpoint label JOB NUMBER LABEL`: a labelled checkpoint is kept, however many follow it.
+//! `rolloutctl job checkpoint label JOB NUMBER LABEL`: a labeled checkpoint is kept, however many follow it.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;
@@ -24,13 +24,13 @@ pub(crate) struct LabelArgs {
 }
 
 #[derive(Serialize)]
-struct Labelled {
+struct Labeled {
     job: String,
     number: u32,
     label: String,
 }
 
-impl Report for Labelled {
+impl Report for Labeled {
     const KIND: &'static str = "CheckpointLabelled";
 
     fn table(&self) -> String {
@@ -67,7 +67,7 @@ impl Verb for LabelArgs {
             },
         )
         .await?;
-        output::emit(globals.format, &Labelled { job: self.job, number: self.number, label })
+        output::emit(globals.format, &Labeled { job: self.job, number: self.number, label })
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn output_matches_the_golden_file() {
-        let report = Labelled { job: "llama-sft".into(), number: 4, label: "best".into() };
+        let report = Labeled { job: "llama-sft".into(), number: 4, label: "best".into() };
         crate::golden::report("checkpoint-label.txt", &report);
     }
 }

@@ -1,6 +1,6 @@
 //! `rolloutctl job checkpoint prune JOB --keep-last N`: how many complete checkpoints a job keeps.
 //!
-//! Invariant: a labelled checkpoint, and the one that recovery would use, are never pruned. A dry run only reads, and
+//! Invariant: a labeled checkpoint, and the one that recovery would use, are never pruned. A dry run only reads, and
 //! so opens no session.
 
 use rollout_proto::{CallOptions, services, v1};

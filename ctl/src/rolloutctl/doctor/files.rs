@@ -16,7 +16,7 @@ use crate::rolloutctl::status::fix;
 pub(super) struct CertRequirement<'a> {
     pub(super) role: Role,
     pub(super) name: &'a str,
-    /// Hosts under which a member is dialled.
+    /// Hosts under which a member is dialed.
     pub(super) hosts: Vec<&'a str>,
 }
 

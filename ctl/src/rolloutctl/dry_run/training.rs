@@ -130,7 +130,7 @@ impl Reader {
     async fn label_checkpoint(&self, args: &LabelArgs) -> anyhow::Result<Plan> {
         let (job, number) = (&args.job, args.number);
         let found = checkpoint::find(&self.client, &self.settings.namespace, job, number).await?;
-        labelled(job, &found)?;
+        labeled(job, &found)?;
         let would = match &args.label {
             Some(label) => format!("keep checkpoint {number} of {job} as {label}"),
             None => format!("remove the label of checkpoint {number} of {job}"),
@@ -169,7 +169,7 @@ fn deletable(job: &v1::Job) -> Result<String, Failure> {
 }
 
 /// Refuses to label, or to remove the label of, a checkpoint that was aborted or is being removed.
-fn labelled(job: &str, found: &v1::Checkpoint) -> Result<(), Failure> {
+fn labeled(job: &str, found: &v1::Checkpoint) -> Result<(), Failure> {
     match found.state() {
         v1::CheckpointState::Going => {
             let text = format!(
@@ -214,7 +214,7 @@ mod tests {
 
         let label = |state: v1::CheckpointState| {
             let found = v1::Checkpoint { number: 7, state: state.into(), ..Default::default() };
-            labelled("sft", &found).map_err(code)
+            labeled("sft", &found).map_err(code)
         };
         assert_eq!(label(v1::CheckpointState::Complete), Ok(()));
         assert_eq!(label(v1::CheckpointState::Open), Ok(()));

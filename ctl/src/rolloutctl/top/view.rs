@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn without_colours_nothing_has_a_style() {
+    fn without_colors_nothing_has_a_style() {
         let styled = |colored| {
             let terminal = screen(&mut View::new(colored), &refresh());
             let buffer = terminal.backend().buffer();

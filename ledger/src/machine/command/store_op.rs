@@ -32,7 +32,7 @@ pub enum StoreOp {
         delta: i64,
     },
     /// Sets the key if its value is the expected one, or if it has none and nothing is expected. Answers the value
-    /// afterwards; for a key without a value, the expected one.
+    /// afterward; for a key without a value, the expected one.
     CompareSet {
         /// The key.
         #[serde(with = "crate::kernel::bytes_field")]

@@ -66,7 +66,7 @@ impl Rank {
         Ok(Self::new(trainer, model, sample_ids(&restored.files[1].1)))
     }
 
-    /// Takes a step with this many samples, or with a few more so that its shard is partly read afterwards.
+    /// Takes a step with this many samples, or with a few more so that its shard is partly read afterward.
     async fn step(&mut self, batch: usize, in_part: bool) -> Result<()> {
         let mut samples = self.reader.take(batch).await?;
         while in_part && self.reader.progress().is_empty() {

@@ -44,6 +44,6 @@ mod tests {
         totals.add(Counters::default(), at(3));
         assert_eq!(totals.steps, 12);
         totals.add(at(3), at(1));
-        assert_eq!(totals.steps, 12, "a process that counts backwards");
+        assert_eq!(totals.steps, 12, "a process that counts backward");
     }
 }
