@@ -247,7 +247,7 @@ impl Signals {
             _ = self.terminate.recv() => 15,
             _ = self.interrupt.recv() => 2,
         };
-        tracing::warn!("second stop signal: stopping at once, without a hand-over");
+        tracing::warn!("second stop signal: stopping at once, without a transfer of leadership");
         std::process::exit(128 + number);
     }
 }
@@ -259,8 +259,8 @@ async fn stop_gently(node: &Node, current: &state::Current, stop: &CancellationT
     }
     if node.lease_valid() {
         match node.leave_to_stop().await {
-            Ok(()) => tracing::info!("leadership was handed over"),
-            Err(error) => tracing::warn!(%error, "leadership was not handed over"),
+            Ok(()) => tracing::info!("leadership was transferred"),
+            Err(error) => tracing::warn!(%error, "leadership was not transferred"),
         }
     }
     node.announce_stop().await;

@@ -112,8 +112,8 @@ impl DiskSpace {
         let (was, free_bytes) = (std::mem::replace(&mut *room, now), found.free_bytes);
         drop(room);
         match now {
-            DiskRoom::Enough => tracing::info!(?was, free_bytes, "the disk has room again"),
-            DiskRoom::Low => tracing::warn!(?was, free_bytes, "the disk has little room"),
+            DiskRoom::Enough => tracing::info!(?was, free_bytes, "the disk has enough space again"),
+            DiskRoom::Low => tracing::warn!(?was, free_bytes, "the disk is low on space"),
             DiskRoom::Full => {
                 tracing::error!(?was, free_bytes, "the disk is full except for its reserve");
             }

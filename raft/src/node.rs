@@ -196,7 +196,7 @@ impl Node {
     /// member.
     pub async fn shutdown(&self) {
         if let Err(error) = self.leave_to_stop().await {
-            tracing::debug!(%error, "leadership was not handed over before the end");
+            tracing::debug!(%error, "leadership was not transferred before the end");
         }
         self.announce_stop().await;
         self.stop().await;

@@ -20,7 +20,7 @@ pub(crate) async fn to_one_with_room(running: &Running) -> Result<bool, ClusterE
     let answers = others(running).await;
     let rooms = answers.iter().map(|(name, answer)| (answer.disk_room, name.as_str()));
     let Some(name) = roomiest(rooms) else { return Ok(false) };
-    tracing::warn!(to = name, "the disk is full; leadership is handed over");
+    tracing::warn!(to = name, "the disk is full; transferring leadership");
     transfer_leader(running, Some(name), Handover::FullDisk).await.map(|()| true)
 }
 

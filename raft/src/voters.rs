@@ -48,7 +48,7 @@ pub(crate) async fn finish(running: &Running) -> Result<(), ClusterError> {
     }
     // From the entry that names both sets, consensus moves to the new voters alone in one step.
     replace(running, voters).await?;
-    tracing::info!("a change of the voters was left half done, and is finished");
+    tracing::info!("finishing an interrupted change of the voters");
     Ok(())
 }
 

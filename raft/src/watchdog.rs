@@ -51,7 +51,7 @@ fn watch(member: &Weak<Running>, runtime: &Handle) {
         if hands_over && attempts.may_start(RETRY_AFTER) {
             tracing::warn!(
                 ?stalled,
-                "the disk stalls; this member hands leadership over if it leads"
+                "the disk stalls; this member transfers leadership if it leads"
             );
             attempts.spawn(runtime, async move {
                 transfer_leader(&running, None, Handover::SlowDisk).await
@@ -105,7 +105,7 @@ impl HandoverAttempts {
         let under_way = self.under_way.clone();
         runtime.spawn(async move {
             if let Err(error) = attempt.await {
-                tracing::debug!(%error, "leadership was not handed over");
+                tracing::debug!(%error, "leadership was not transferred");
             }
             under_way.store(false, Ordering::Release);
         });

@@ -168,7 +168,7 @@ impl Orphans {
     /// The folders below one. None if they cannot be listed, so that the scan continues with others.
     async fn folders_of(&self, prefix: &str) -> Vec<String> {
         self.store.folders(prefix).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, prefix, "this folder was not scanned for objects without a run");
+            tracing::warn!(%error, prefix, "this folder was not scanned for orphaned objects");
             Vec::new()
         })
     }
@@ -189,7 +189,7 @@ impl Orphans {
                 Ok(keys) => keys,
                 Err(error) => {
                     let (namespace, name) = (&folder.namespace, &folder.folder);
-                    tracing::warn!(%error, namespace, folder = name, "could not list a folder without a run; will retry");
+                    tracing::warn!(%error, namespace, folder = name, "could not list an orphaned folder; will retry");
                     self.seen.insert(folder, OrphanFolder { since: now, objects: None });
                     continue;
                 }

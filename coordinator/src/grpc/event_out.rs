@@ -125,13 +125,13 @@ fn leader_reason(former: &str, cause: LeaderCause) -> String {
     match cause {
         LeaderCause::First => "no earlier leader is known".to_owned(),
         LeaderCause::Requested => {
-            format!("{former} handed over leadership: an administrator asked for it")
+            format!("{former} transferred leadership: an administrator asked for it")
         }
-        LeaderCause::Stopping => format!("{former} handed over leadership: it was stopping"),
-        LeaderCause::SlowDisk => format!("{former} handed over leadership: its disk was slow"),
-        LeaderCause::FullDisk => format!("{former} handed over leadership: its disk was full"),
+        LeaderCause::Stopping => format!("{former} transferred leadership: it was stopping"),
+        LeaderCause::SlowDisk => format!("{former} transferred leadership: its disk was slow"),
+        LeaderCause::FullDisk => format!("{former} transferred leadership: its disk was full"),
         LeaderCause::Removal => {
-            format!("{former} handed over leadership: it was being removed or replaced")
+            format!("{former} transferred leadership: it was being removed or replaced")
         }
         LeaderCause::ConnectionsLost => {
             format!("the connections of {former} broke: its process ended, or it was cut off")

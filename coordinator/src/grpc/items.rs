@@ -110,7 +110,7 @@ impl v1::items_server::Items for ItemsService {
                 Reply::Retried { rows } => rows,
                 other => return Err(unexpected(&other)),
             };
-        tracing::info!(by = %identity, run = r.run, rows, "failed rows are tried again");
+        tracing::info!(by = %identity, run = r.run, rows, "retrying failed rows");
         leading.wake();
         let state = self.0.node.ledger(|l| l.run_view(run).map(|v| v.state));
         let paused = state == Some(RunState::Paused);

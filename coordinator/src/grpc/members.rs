@@ -104,7 +104,7 @@ impl v1::members_server::Members for MembersService {
         let name = request.into_inner().name;
         audit::about("member", &name);
         self.check_leading()?;
-        tracing::info!(by = %identity, member = name, "promote member");
+        tracing::info!(by = %identity, member = name, "promoting member");
         self.0.node.promote_member(&name).await.map_err(|e| reject::membership(&e))?;
         Ok(Response::new(v1::PromoteMemberResponse { header: Some(self.0.header()) }))
     }
@@ -118,7 +118,7 @@ impl v1::members_server::Members for MembersService {
         let name = request.into_inner().name;
         audit::about("member", &name);
         self.check_leading()?;
-        tracing::info!(by = %identity, member = name, "remove member");
+        tracing::info!(by = %identity, member = name, "removing member");
         self.0.node.remove_member(&name).await.map_err(|e| reject::membership(&e))?;
         Ok(Response::new(v1::RemoveMemberResponse { header: Some(self.0.header()) }))
     }
@@ -141,7 +141,7 @@ impl v1::members_server::Members for MembersService {
             }
         }
         record.zone = r.zone.unwrap_or(record.zone);
-        tracing::info!(by = %identity, ?record, "update member");
+        tracing::info!(by = %identity, ?record, "updating member");
         self.0.node.update_member(record).await.map_err(|e| reject::membership(&e))?;
         Ok(Response::new(v1::UpdateMemberResponse { header: Some(self.0.header()) }))
     }
@@ -167,7 +167,7 @@ impl v1::members_server::Members for MembersService {
             if !to.is_empty() {
                 self.record(&to)?;
             }
-            tracing::info!(by = %identity, to, "transfer leader");
+            tracing::info!(by = %identity, to, "transferring leadership");
             let to = Some(to.as_str()).filter(|name| !name.is_empty());
             self.0.node.transfer_leader(to).await.map_err(|e| reject::membership(&e))?;
         }

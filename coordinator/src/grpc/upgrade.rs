@@ -32,7 +32,7 @@ impl ClusterService {
         let members = supported(shared.node.supported_versions().await)?;
         let target = target(&members, r.version, before)?;
         if target > before && !r.dry_run {
-            tracing::info!(by = %identity, before, target, "raise the cluster's version");
+            tracing::info!(by = %identity, before, target, "raising the cluster's version");
             for (member, (version_min, version_max)) in &members {
                 if (member.version_min, member.version_max) == (*version_min, *version_max) {
                     continue;

@@ -46,7 +46,7 @@ pub(crate) fn hand_over(leading: &LeaderState, last: &mut Instant) {
                 tracing::warn!("the disk is full, and no other voter that keeps up has room")
             }
             Err(error) => {
-                tracing::warn!(%error, "the disk is full, and leadership was not handed over");
+                tracing::warn!(%error, "the disk is full, and leadership was not transferred");
             }
         }
     });

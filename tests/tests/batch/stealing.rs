@@ -139,7 +139,7 @@ fn a_stuck_rows_duplicate_wins_and_its_first_holder_stops() -> Result<()> {
     // The worker that lost the race learns it, and has no work left: it drains at once.
     eventually("the stuck rows are taken back", PATIENCE, || {
         let log = std::fs::read_to_string(fleet.path("worker-stuck.log")).ok()?;
-        log.contains("rows were taken back").then_some(())
+        log.contains("rows were revoked").then_some(())
     });
     let status = fleet.worker_process("stuck").terminate(Duration::from_secs(30))?;
     assert!(status.success(), "{status}{}", fleet.logs());
@@ -207,7 +207,7 @@ impl Outrun {
     /// Whether the stuck worker has learned that it lost rows.
     fn was_reported(fleet: &Fleet) -> bool {
         let log = std::fs::read_to_string(fleet.path("worker-stuck.log")).unwrap_or_default();
-        log.contains("rows were taken back")
+        log.contains("rows were revoked")
     }
 
     /// Resumes all processes, and checks that each row has one result.

@@ -71,7 +71,7 @@ fn each_change_of_a_member_and_of_the_leader_is_an_event_with_its_cause() -> Res
     });
     let asked = heard.until("leader_changed", &stopped, "requested");
     let reason = asked["reason"].as_str().unwrap_or_default();
-    ensure!(reason.starts_with(&format!("{first} handed over")), "{asked}");
+    ensure!(reason.starts_with(&format!("{first} transferred leadership")), "{asked}");
 
     heard.go_on();
     let killed = stopped;

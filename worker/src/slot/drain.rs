@@ -42,7 +42,7 @@ impl Slot {
                 slot = self.index,
                 rows,
                 left_ms,
-                "rows that cannot end in time go back"
+                "returning rows that cannot finish in time"
             );
         }
     }

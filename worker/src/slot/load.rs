@@ -58,7 +58,7 @@ impl Loader {
                 return loaded;
             }
             Err(error) => {
-                tracing::warn!(%error, "giving rows back");
+                tracing::warn!(%error, "returning rows");
                 loaded.give_back = rows;
                 return loaded;
             }

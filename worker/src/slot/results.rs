@@ -194,7 +194,7 @@ impl Slot {
     /// Drops a closed part and gives its rows back. The leader ends their attempts, so no later result of these counts.
     async fn give_part_back(&mut self, id: PartId, reason: &str) {
         let rows = self.combiner.give_up_rows(id);
-        tracing::warn!(run = id.run, rows = rows.len(), reason, "results are given back");
+        tracing::warn!(run = id.run, rows = rows.len(), reason, "returning results");
         // Without this report the leader would consider these rows held forever.
         self.exchanges.nack(&rows);
         self.combiner.settle(id).await;
@@ -284,7 +284,7 @@ impl Slot {
         if taken == 0 {
             return;
         }
-        tracing::info!(slot = self.index, rows = taken, "rows were taken back");
+        tracing::info!(slot = self.index, rows = taken, "rows were revoked");
         metrics::counter!("rollout_worker_rows_total", "outcome" => "revoked")
             .increment(taken as u64);
         self.queue.retain(|row| !named.contains((row.run.number, row.attempt), row.row));

@@ -258,7 +258,7 @@ mod tests {
             subject: "c2".into(),
             coord_epoch: 4,
             code: "stopping".into(),
-            reason: "c1 handed over leadership: it was stopping".into(),
+            reason: "c1 transferred leadership: it was stopping".into(),
             ..v1::Event::default()
         };
         assert_eq!(
