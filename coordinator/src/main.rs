@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         }
     };
     if check {
-        println!("{}: the configuration is good", config.name);
+        println!("{}: the configuration is valid", config.name);
         return ExitCode::SUCCESS;
     }
     rollout_coordinator::init_telemetry(&config.log);

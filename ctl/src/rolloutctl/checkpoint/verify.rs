@@ -35,7 +35,7 @@ impl Report for Verified {
 
     fn table(&self) -> String {
         let (job, number, ranks) = (&self.job, self.number, counted(self.ranks as u64, "rank"));
-        format!("checkpoint {number} of {job} is whole: {ranks}, {}\n", bytes(self.bytes))
+        format!("checkpoint {number} of {job} is complete: {ranks}, {}\n", bytes(self.bytes))
     }
 }
 
