@@ -197,8 +197,8 @@ impl Report for VerifyOutcome {
         line("rows", format!("{}  (each once)", self.rows));
         line("completions", self.done.to_string());
         line("failed", self.failed.to_string());
-        line("segments", format!("{}  (every digest right)", self.segments));
-        line("parts", format!("{}  (every digest right)", self.parts));
+        line("segments", format!("{}  (all digests correct)", self.segments));
+        line("parts", format!("{}  (all digests correct)", self.parts));
         line("input digest", self.input_digest.clone());
         if let Some(dir) = &self.output {
             line("output", format!("{dir}  (byte for byte)"));

@@ -153,7 +153,7 @@ fn a_damaged_snapshot_and_a_directory_with_data_are_refused_and_nothing_is_touch
     let again = fleet.ctl(&["snapshot", "save", &path(&file)])?;
     ensure!(again.status.code() == Some(5), "a file is not replaced unasked: {}", printed(&again));
     let good = fleet.ctl(&["snapshot", "verify", &path(&file)])?;
-    ensure!(good.status.success() && printed(&good).contains(": whole"), "{}", printed(&good));
+    ensure!(good.status.success() && printed(&good).contains(": complete"), "{}", printed(&good));
 
     let bytes = std::fs::read(&file)?;
     let mut cases = Vec::new();

@@ -60,7 +60,7 @@ impl Report for AuditVerification {
             let numbers = [file.lines, file.unchained, file.torn].map(count);
             table.row(std::iter::once(file.file.clone()).chain(numbers));
         }
-        let state = if self.whole { "whole" } else { "BROKEN" };
+        let state = if self.whole { "intact" } else { "BROKEN" };
         let none = |hash: &Option<String>| hash.clone().unwrap_or_else(|| "-".to_owned());
         let mut text = table.to_string();
         text += &format!(

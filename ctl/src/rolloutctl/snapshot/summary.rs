@@ -109,7 +109,7 @@ impl Report for SnapshotFile {
         let names: Vec<&str> = self.members.iter().map(|member| member.name.as_str()).collect();
         let taken = self.taken_at.as_deref().unwrap_or("-");
         let mut text = format!(
-            "{}: whole\nCluster  {}\nIndex    {} (term {})\nTaken    {taken} at {}\nMembers  {}\nSize     {}, {} records\n\
+            "{}: complete\nCluster  {}\nIndex    {} (term {})\nTaken    {taken} at {}\nMembers  {}\nSize     {}, {} records\n\
              Digest   {}\n",
             self.file,
             self.cluster_id,

@@ -27,7 +27,7 @@ impl Report for TokenList {
 
 impl TokenList {
     fn columns(&self, more: &[&str]) -> String {
-        let mut table = Table::new(&["NAME", "LETS IN", "NAMESPACES", "USED", "LEFT"]).and(more);
+        let mut table = Table::new(&["NAME", "GRANTS", "NAMESPACES", "USED", "LEFT"]).and(more);
         for token in &self.tokens {
             let labels: Vec<String> =
                 token.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
