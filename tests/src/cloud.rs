@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The cloud whose service it imitates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,8 @@ const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 #[derive(Default)]
 struct State {
     values: BTreeMap<String, String>,
-    refused: u32,
+    /// Each refused request: when, what was asked, and why it was refused.
+    refused: Vec<String>,
 }
 
 type Shared = Arc<(Mutex<State>, Condvar)>;
@@ -72,6 +73,8 @@ struct FakeResponse {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: String,
+    /// Why the request was refused. A path that has no value is not refused.
+    refused: Option<&'static str>,
 }
 
 impl FakeCloud {
@@ -82,7 +85,7 @@ impl FakeCloud {
     pub fn start(provider: Provider) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let endpoint = format!("http://{}", listener.local_addr()?);
-        let shared = Shared::default();
+        let (shared, started) = (Shared::default(), Instant::now());
         let cloud = Self { provider, endpoint, shared: shared.clone() };
         match provider {
             Provider::Aws => {
@@ -104,7 +107,7 @@ impl FakeCloud {
             for stream in listener.incoming().flatten() {
                 let shared = shared.clone();
                 // Ignore callers that disconnect.
-                std::thread::spawn(move || drop(serve(provider, &shared, stream)));
+                std::thread::spawn(move || drop(serve(provider, &shared, started, stream)));
             }
         });
         Ok(cloud)
@@ -146,25 +149,29 @@ impl FakeCloud {
         )
     }
 
-    /// The number of refused requests.
-    pub fn refused(&self) -> u32 {
-        self.shared.0.lock().expect("no panic holds it").refused
+    /// The refused requests: for each, the time since the start, the request, its headers, and the reason.
+    pub fn refused(&self) -> Vec<String> {
+        self.shared.0.lock().expect("no panic holds it").refused.clone()
     }
 }
 
-fn serve(provider: Provider, shared: &Shared, stream: TcpStream) -> Result<()> {
+fn serve(provider: Provider, shared: &Shared, started: Instant, stream: TcpStream) -> Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let question = read(&stream)?;
     let answer = match provider {
         // A worker that detects its cloud tries each cloud's request; requests for another cloud get 404 here.
-        Provider::Gcp if question.path.starts_with(AZURE_ROOT) => refusal(404),
-        Provider::Gcp if question.path.starts_with("/latest/") => refusal(404),
+        Provider::Gcp if question.path.starts_with(AZURE_ROOT) => nothing(),
+        Provider::Gcp if question.path.starts_with("/latest/") => nothing(),
         Provider::Aws => aws(shared, &question),
         Provider::Gcp => gcp(shared, &question),
         Provider::Azure => azure(shared, &question),
     };
-    if !matches!(answer.status, 200 | 404) {
-        shared.0.lock().expect("no panic holds it").refused += 1;
+    if let Some(why) = answer.refused {
+        let Question { method, path, query, headers } = &question;
+        let (at, status) = (started.elapsed(), answer.status);
+        let refused =
+            format!("after {at:.3?}: {method} {path} {query:?} {headers:?}: {status}, {why}");
+        shared.0.lock().expect("no panic holds it").refused.push(refused);
     }
     let mut text = format!("HTTP/1.1 {} said\r\nconnection: close\r\n", answer.status);
     text += "date: Sun, 01 Mar 2026 12:00:00 GMT\r\n";
@@ -187,14 +194,26 @@ fn read(stream: &TcpStream) -> Result<Question> {
     let mut headers = BTreeMap::new();
     loop {
         let line = lines.next().transpose()?.context("the caller hung up in the headers")?;
-        let Some((name, value)) = line.split_once(':') else { break };
+        if line.is_empty() {
+            break;
+        }
+        let (name, value) = line.split_once(':').context("the caller hung up in a header")?;
         headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
     }
     Ok(Question { method, path: path.to_owned(), query, headers })
 }
 
-fn refusal(status: u16) -> FakeResponse {
-    FakeResponse { status, headers: Vec::new(), body: String::new() }
+fn found(body: String) -> FakeResponse {
+    FakeResponse { status: 200, headers: Vec::new(), body, refused: None }
+}
+
+/// The answer for a path that has no value.
+fn nothing() -> FakeResponse {
+    FakeResponse { status: 404, headers: Vec::new(), body: String::new(), refused: None }
+}
+
+fn refusal(status: u16, why: &'static str) -> FakeResponse {
+    FakeResponse { status, headers: Vec::new(), body: String::new(), refused: Some(why) }
 }
 
 fn aws(shared: &Shared, question: &Question) -> FakeResponse {
@@ -203,27 +222,26 @@ fn aws(shared: &Shared, question: &Question) -> FakeResponse {
         let ttl = header(TTL).and_then(|ttl| ttl.parse().ok());
         return match (&*question.method, ttl) {
             ("PUT", Some(1..=21_600_u32)) => FakeResponse {
-                status: 200,
                 headers: vec![(TTL, header(TTL).unwrap_or_default().to_owned())],
-                body: TOKEN.into(),
+                ..found(TOKEN.into())
             },
-            _ => refusal(400),
+            _ => refusal(400, "not a PUT with a lifetime of 1 to 21600 seconds"),
         };
     }
     if header("x-aws-ec2-metadata-token") != Some(TOKEN) {
-        return refusal(401);
+        return refusal(401, "no issued token");
     }
     let state = shared.0.lock().expect("no panic holds it");
     let name = question.path.strip_prefix(AWS_ROOT).unwrap_or_default();
     match state.values.get(name) {
-        Some(value) => FakeResponse { status: 200, headers: Vec::new(), body: value.clone() },
-        None => refusal(404),
+        Some(value) => found(value.clone()),
+        None => nothing(),
     }
 }
 
 fn gcp(shared: &Shared, question: &Question) -> FakeResponse {
     if question.headers.get("metadata-flavor").map(String::as_str) != Some("Google") {
-        return refusal(403);
+        return refusal(403, "no `Metadata-Flavor: Google`");
     }
     let name = question.path.strip_prefix(GCP_ROOT).unwrap_or_default();
     let (state, changed) = &**shared;
@@ -237,25 +255,23 @@ fn gcp(shared: &Shared, question: &Question) -> FakeResponse {
     }
     let google = ("metadata-flavor", "Google".to_owned());
     match state.values.get(name) {
-        Some(value) => FakeResponse {
-            status: 200,
-            headers: vec![google, ("etag", etag(value))],
-            body: value.clone(),
-        },
-        None => FakeResponse { headers: vec![google], ..refusal(404) },
+        Some(value) => {
+            FakeResponse { headers: vec![google, ("etag", etag(value))], ..found(value.clone()) }
+        }
+        None => FakeResponse { headers: vec![google], ..nothing() },
     }
 }
 
 fn azure(shared: &Shared, question: &Question) -> FakeResponse {
     let marked = question.headers.get("metadata").map(String::as_str) == Some("true");
     if !marked || !question.query.contains_key("api-version") {
-        return refusal(400);
+        return refusal(400, "no `Metadata: true`, or no `api-version`");
     }
     let state = shared.0.lock().expect("no panic holds it");
     let name = question.path.strip_prefix(AZURE_ROOT).unwrap_or_default();
     match state.values.get(name) {
-        Some(value) => FakeResponse { status: 200, headers: Vec::new(), body: value.clone() },
-        None => refusal(404),
+        Some(value) => found(value.clone()),
+        None => nothing(),
     }
 }
 
@@ -271,17 +287,38 @@ fn etag(value: &str) -> String {
 mod tests {
     use super::*;
 
-    /// An exiting worker may have connected and sent nothing yet, or half of a request.
+    const ASKS: &str = "GET /computeMetadata/v1/instance/preempted HTTP/1.1\r\n";
+
+    /// What the service refuses of this request, after which its caller hangs up.
+    fn refused(request: &str) -> Result<(Result<()>, Vec<String>)> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let mut caller = TcpStream::connect(listener.local_addr()?)?;
+        caller.write_all(request.as_bytes())?;
+        drop(caller);
+        let shared = Shared::default();
+        let served = serve(Provider::Gcp, &shared, Instant::now(), listener.accept()?.0);
+        let refused = shared.0.lock().expect("no panic holds it").refused.clone();
+        Ok((served, refused))
+    }
+
+    /// An exiting worker may have connected and sent nothing yet, or part of a request.
     #[test]
     fn a_caller_that_hangs_up_is_not_refused() -> Result<()> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        for half in ["", "GET /computeMetadata/v1/instance/preempted HTTP/1.1\r\n"] {
-            let mut caller = TcpStream::connect(listener.local_addr()?)?;
-            caller.write_all(half.as_bytes())?;
-            drop(caller);
-            let shared = Shared::default();
-            serve(Provider::Gcp, &shared, listener.accept()?.0).expect_err("nothing was asked");
-            assert_eq!(shared.0.lock().expect("no panic holds it").refused, 0);
+        let (in_a_header, after_it) = (format!("{ASKS}metadata-fl"), format!("{ASKS}a: b\r\n"));
+        for part in ["", "GET /comp", ASKS, in_a_header.as_str(), after_it.as_str()] {
+            let (served, refused) = refused(part)?;
+            assert!(served.is_err() && refused.is_empty(), "{part:?}: {refused:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_refused_request_is_named_with_its_reason() -> Result<()> {
+        let (_, refused) = refused(&format!("{ASKS}host: here\r\n\r\n"))?;
+        let [refused] = &refused[..] else { panic!("{refused:?}") };
+        for part in ["GET /computeMetadata/v1/instance/preempted", "here", "403", "Metadata-Flavor"]
+        {
+            assert!(refused.contains(part), "{refused}");
         }
         Ok(())
     }
