@@ -72,7 +72,8 @@ WRONG = [
     ("an imported name", "python", "from rollout.batch import submit", "no submit"),
     ("a module", "python", "import rollout.batches", "no module rollout.batches"),
     ("an argument", "python", "rollout.submit_batch([], modell='m')", "takes no modell"),
-    ("Rust from nowhere", "rust", "fn f() {}", "names the file"),
+    ("Rust from nowhere", "rust", "fn f() {}", "a `rust` block names the file"),
+    ("text from nowhere", "text", "all is well", "a `text` block names the file"),
 ]
 RIGHT = [
     ("sh", "f() { rolloutctl run list; }\nf | tee log >out 2>&1 && rolloutctl -ojson status -q"),
@@ -86,7 +87,6 @@ RIGHT = [
     ("yaml", "apiVersion: v1\nkind: Anything"),
     ("json", '{"a":\n 1}'),
     ("python", "import rollout\nrollout.Store('a:1', job='j', round=0)"),
-    ("text", "rolloutctl frob"),
 ]
 PAGES = [
     ("```\nls\n```", "no kind"),
@@ -128,6 +128,8 @@ class Checker(unittest.TestCase):
         text = "//! Owns: a thing\n"
         found, _ = blocks.collect("page.md", f"<!-- from: ctl/src/progress.rs -->\n```rust\n{text}```\n")
         self.assertIn("does not have these lines", self.kinds.problems(found[0])[0])
+        two = "<!-- not-run: a formula -->\n```text\na\n```\n```text\nb\n```\n"
+        self.assertEqual([block.not_run for block in blocks.collect("page.md", two)[0]], ["a formula", None])
 
     def test_mistakes_of_a_page_are_found(self):
         for text, answer in PAGES:
