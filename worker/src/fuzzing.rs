@@ -12,9 +12,10 @@ pub use crate::compute::fuzzing::answer as metadata_answer;
 use crate::disk::WorkerState;
 use crate::engine::EngineRow;
 use crate::engine::evidence::{Crash, DeathEvidence, classify};
-pub use crate::engine::openai::fuzzing::answer;
+use crate::engine::openai;
 use crate::enrolment::EnrolledMetadata;
 use crate::leased_rows::{NamedRows, first_ranges, listed};
+use crate::part::Finished;
 use crate::run::RunInfo;
 use crate::versions;
 
@@ -36,6 +37,16 @@ pub fn rows(held: Vec<v1::HeldRows>) -> usize {
     let few = first_ranges(held, 4);
     NamedRows::new(few).contains((0, 0), 0);
     rows
+}
+
+/// Reads an answer of the kind that the first byte selects, and writes it as a result; returns its length.
+///
+/// # Errors
+/// Why the answer is refused.
+pub fn answer(bytes: &[u8]) -> Result<usize, String> {
+    let completion = openai::fuzzing::answer(bytes)?;
+    let finished = Finished::new(1, 0, &completion).map_err(|error| error.to_string())?;
+    Ok(finished.as_part_row().body.len())
 }
 
 /// Reads `worker.json`.

@@ -5,6 +5,7 @@
 //! Absent: the run's state; grants carry it.
 
 use std::collections::{HashMap, VecDeque};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +14,47 @@ use rollout_proto::v1;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 
-use crate::engine::request::Task;
-
 const RUNS_MAX: usize = 256;
+
+/// The task of a run's rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// A completion.
+    #[default]
+    Generate,
+    /// A vector.
+    Embed,
+    /// How well a document answers a query.
+    Score,
+    /// Rows are requests of the OpenAI Batch format.
+    Openai,
+}
+
+impl Task {
+    /// The name in a run's spec.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Generate => "generate",
+            Self::Embed => "embed",
+            Self::Score => "score",
+            Self::Openai => "openai",
+        }
+    }
+}
+
+impl FromStr for Task {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "" | "generate" => Ok(Self::Generate),
+            "embed" => Ok(Self::Embed),
+            "score" => Ok(Self::Score),
+            "openai" => Ok(Self::Openai),
+            other => Err(format!("the task {other:?} is not known")),
+        }
+    }
+}
 
 /// What the rows of a run have in common.
 #[derive(Debug, Clone, PartialEq)]

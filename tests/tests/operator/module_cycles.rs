@@ -38,7 +38,6 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
             "backup",
             "cluster",
             "compaction",
-            "contacts",
             "digest",
             "elector",
             "heartbeats",
@@ -52,6 +51,7 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
             "node",
             "peer",
             "quorum",
+            "reachability",
             "reads",
             "reclaim",
             "rtt",
@@ -64,7 +64,6 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
             "watchdog",
         ]],
     ),
-    ("worker/src/lib.rs", &[&["engine", "part", "run"]]),
 ];
 
 /// Kinds of targets that no program or library is built from.

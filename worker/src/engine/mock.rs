@@ -210,9 +210,8 @@ mod tests {
 
     use super::*;
     use crate::config::EngineKind;
-    use crate::engine::request::Task;
     use crate::engine::test_row;
-    use crate::run::RunInfo;
+    use crate::run::{RunInfo, Task};
 
     fn engine(change: impl FnOnce(&mut EngineConfig)) -> MockEngine {
         let mut config = EngineConfig::new(EngineKind::Mock);

@@ -5,53 +5,13 @@
 //! Absent: whether an engine can serve it.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::{EngineFailure, EngineRow};
-
-/// The task of a run's rows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Task {
-    /// A completion.
-    #[default]
-    Generate,
-    /// A vector.
-    Embed,
-    /// How well a document answers a query.
-    Score,
-    /// Rows are requests of the OpenAI Batch format.
-    Openai,
-}
-
-impl Task {
-    /// The name in a run's spec.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Generate => "generate",
-            Self::Embed => "embed",
-            Self::Score => "score",
-            Self::Openai => "openai",
-        }
-    }
-}
-
-impl FromStr for Task {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "" | "generate" => Ok(Self::Generate),
-            "embed" => Ok(Self::Embed),
-            "score" => Ok(Self::Score),
-            "openai" => Ok(Self::Openai),
-            other => Err(format!("the task {other:?} is not known")),
-        }
-    }
-}
+use crate::run::Task;
 
 /// A row's input.
 #[derive(Debug, Clone, PartialEq)]

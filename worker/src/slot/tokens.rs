@@ -8,7 +8,7 @@
 use serde::Deserialize;
 
 use crate::engine::EngineRow;
-use crate::engine::request::Task;
+use crate::run::Task;
 
 /// Initial estimates: bytes of a token, and tokens of a completion.
 const BYTES_EACH: f64 = 4.0;

@@ -6,13 +6,13 @@
 use reqwest::StatusCode;
 
 use super::answer::{called, completion, embedding, in_one_line};
-use crate::part::Finished;
+use crate::engine::Completion;
 
-/// Reads an answer of the kind that the first byte selects, and writes it as a result.
+/// Reads an answer of the kind that the first byte selects.
 ///
 /// # Errors
 /// Why the answer is refused.
-pub fn answer(bytes: &[u8]) -> Result<usize, String> {
+pub(crate) fn answer(bytes: &[u8]) -> Result<Completion, String> {
     let (kind, bytes) = bytes.split_first().ok_or("it is empty")?;
     let bytes = in_one_line(bytes.to_vec());
     let status = StatusCode::from_u16(200 + 50 * u16::from(kind / 3 % 8));
@@ -22,7 +22,5 @@ pub fn answer(bytes: &[u8]) -> Result<usize, String> {
         1 => embedding(&bytes),
         _ => called(status, "id", &bytes),
     };
-    let completion = read.map_err(|failure| failure.message)?;
-    let finished = Finished::new(1, 0, &completion).map_err(|error| error.to_string())?;
-    Ok(finished.as_part_row().body.len())
+    read.map_err(|failure| failure.message)
 }

@@ -12,9 +12,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::EngineKind;
-use crate::engine::request::Task;
 use crate::engine::test_row;
-use crate::run::RunInfo;
+use crate::run::{RunInfo, Task};
 
 type SentRequests = Arc<Mutex<Vec<(String, Value)>>>;
 
