@@ -21,13 +21,13 @@ use rollout_proto::{
 };
 
 use crate::completer::{self, Names};
+use crate::hint::NAMESPACE_DEFAULT;
 
 pub use self::context::{Context, ContextError};
 pub use self::contexts::Contexts;
 pub use self::duration::parse_duration;
 
 pub const ENDPOINT_DEFAULT: &str = "127.0.0.1:7420";
-pub const NAMESPACE_DEFAULT: &str = "default";
 /// How long a command keeps trying without a leader, by default.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 

@@ -5,7 +5,8 @@
 
 use std::path::Path;
 
-use crate::connect::NAMESPACE_DEFAULT;
+/// The namespace of a command that names none.
+pub(crate) const NAMESPACE_DEFAULT: &str = "default";
 
 /// The flag that names a namespace, with a space before it; empty for the default namespace.
 pub(crate) fn namespace_flag(namespace: &str) -> String {

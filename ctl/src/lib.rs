@@ -27,4 +27,5 @@ mod retries;
 pub mod rollout;
 pub mod rolloutctl;
 pub mod sampling;
+mod shell_completion;
 mod stdio;

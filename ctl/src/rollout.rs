@@ -30,9 +30,9 @@ use rollout_proto::{ClientError, OnWait};
 
 use self::cli::{Cli, Command, InferCommand, RunCommand};
 use crate::batch::error::BatchError;
-use crate::completer;
 use crate::connect::ConnectError;
 use crate::progress::Progress;
+use crate::shell_completion;
 use crate::stdio::to_stderr;
 
 /// The tree of its commands, as it is parsed.
@@ -42,7 +42,7 @@ pub(crate) fn command() -> clap::Command {
 
 /// Runs the command line of this process. `version` is what `--version` prints.
 pub fn main(version: &'static str) -> ExitCode {
-    if completer::answered(command) {
+    if shell_completion::answered(command) {
         return ExitCode::SUCCESS;
     }
     let matches = command().version(version).get_matches();

@@ -57,12 +57,12 @@ use rollout_proto::trace::{self, TraceContext};
 use self::cli::{BenchVerb, Cli, Command};
 pub use self::exit::Failure;
 use self::verb::Branch as _;
-use crate::completer;
+use crate::shell_completion;
 use crate::stdio::to_stderr;
 
 /// Parses the command line, runs it, and returns the exit status. `version` is what `--version` prints.
 pub fn main(version: &'static str) -> ExitCode {
-    if completer::answered(Cli::command) {
+    if shell_completion::answered(Cli::command) {
         return ExitCode::SUCCESS;
     }
     let cli = parse(version);

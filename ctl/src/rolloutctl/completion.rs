@@ -1,16 +1,16 @@
 //! `rolloutctl completion SHELL`: made from the command tree itself, for both programs.
 //!
 //! Invariant: it describes a command as its `--help` does. Deliberately absent: the answers to a shell;
-//! [`completer`](crate::completer) has those.
+//! [`shell_completion`](crate::shell_completion) has those.
 
 use anyhow::Context as _;
 use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 
 use super::cli::Cli;
-use crate::completer;
 use crate::output::write_stdout;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
+use crate::shell_completion;
 
 /// Which program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -52,7 +52,7 @@ impl Verb for CompletionArgs {
 
 fn script(shell: Shell, program: Program) -> anyhow::Result<String> {
     let command = program.command();
-    completer::registration(&shell.to_string(), command.get_name())
+    shell_completion::registration(&shell.to_string(), command.get_name())
         .with_context(|| format!("{shell} cannot be completed"))
 }
 

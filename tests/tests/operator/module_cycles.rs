@@ -18,11 +18,7 @@ use std::path::{Path, PathBuf};
 const KNOWN: &[(&str, &[&[&str]])] = &[
     (
         "ctl/src/lib.rs",
-        &[
-            &["batch", "export", "result_reuse"],
-            &["bench", "dev", "rollout", "rolloutctl"],
-            &["completer", "connect", "hint"],
-        ],
+        &[&["batch", "export", "result_reuse"], &["bench", "dev", "rollout", "rolloutctl"]],
     ),
     (
         "jepsen/src/lib.rs",
