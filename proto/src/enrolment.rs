@@ -19,8 +19,8 @@ use crate::client::{Client, ClientError, services};
 use crate::endpoint::{DialMap, Endpoint, EndpointError};
 use crate::error::{ErrorCode, RpcError};
 use crate::identity::{Identity, Role};
-use crate::pki::{self, PkiError, Trust};
-use crate::tls::{ClientTls, TlsError, TlsFiles};
+use crate::pki::{self, PkiError, TlsFiles, Trust};
+use crate::tls::{ClientTls, TlsError};
 use crate::v1;
 
 /// Pause between two rounds of all addresses.

@@ -4,7 +4,7 @@
 //! page in `docs/errors`.
 //!
 //! Deliberately absent: how a client reacts to an error (`client`), and errors of a connection that carried no answer
-//! (`channel`).
+//! (`connect_error`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,6 +12,7 @@ use std::str::FromStr;
 use prost::Message;
 use tonic::{Code, Status};
 
+use crate::connect_error::ConnectError;
 use crate::v1;
 
 /// Whether a request that ended in an error changed anything.
@@ -311,8 +312,7 @@ impl RpcError {
             _ => ErrorCode::Internal,
         };
         let error = RpcError::new(code, message_with_sources(status));
-        let maybe_sent = code == ErrorCode::ConnectFailed
-            && crate::channel::ConnectError::find(status).is_none();
+        let maybe_sent = code == ErrorCode::ConnectFailed && ConnectError::find(status).is_none();
         if maybe_sent { error.with_outcome(Outcome::Unknown) } else { error }
     }
 }

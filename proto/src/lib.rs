@@ -27,6 +27,8 @@ pub mod authz;
 mod bytes_codec;
 mod channel;
 pub mod client;
+mod connect_error;
+mod crypto;
 mod dry_run;
 mod endpoint;
 pub mod enrolment;
@@ -51,13 +53,14 @@ pub use answer_position::{AnswerPosition, LOG_POSITION_HEADER};
 pub use authz::AuthzLayer;
 pub use bytes_codec::BytesCodec;
 pub use channel::{
-    CONNECTION_WINDOW_BYTES, ChannelOptions, ConnectError, MESSAGE_BYTES_MAX, Phase,
-    STORE_REQUEST_BYTES_MAX, STREAM_WINDOW_BYTES, channel, presented,
+    CONNECTION_WINDOW_BYTES, ChannelOptions, MESSAGE_BYTES_MAX, STORE_REQUEST_BYTES_MAX,
+    STREAM_WINDOW_BYTES, channel, presented,
 };
 pub use client::{
     CallOptions, Client, ClientConfig, ClientError, HasHeader, MemberRef, OnWait, PendingRequest,
     Session, services,
 };
+pub use connect_error::{ConnectError, Phase};
 pub use dry_run::{DRY_RUNS, DryRunnable};
 pub use endpoint::{DialMap, Endpoint, EndpointError, HostPort};
 pub use error::{ErrorCode, Outcome, RpcError, UnknownCode};
@@ -68,6 +71,7 @@ pub use identity::{
 };
 pub use member_address::{MEMBER_ADDRESS_SHAPE, MemberAddress, MemberAddressError};
 pub use methods::{METHODS, Method};
+pub use pki::TlsFiles;
 pub use profile::Profile;
 pub use revocations::{RevocationList, Revocations};
 pub use rows::RowsError;
@@ -76,8 +80,7 @@ pub use stamp::{
 };
 pub use supervisor::Supervisor;
 pub use tls::{
-    ClientTls, Incoming, OnRevoked, Security, ServerConn, ServerTls, TlsError, TlsFiles,
-    server_name,
+    ClientTls, Incoming, OnRevoked, Security, ServerConn, ServerTls, TlsError, server_name,
 };
 pub use version::{commit, version};
 

@@ -32,7 +32,6 @@ use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::identity::{Identity, IdentityError, Role, check_name};
-use crate::tls::TlsFiles;
 
 const CA_CERT: &str = "ca.pem";
 const CA_KEY: &str = "ca.key";
@@ -43,6 +42,17 @@ pub const CERT_DAYS_MAX: u32 = 3650;
 // clock is an hour behind.
 const BACKDATE_S: u64 = 2 * 3600;
 const DAY_S: u64 = 86_400;
+
+/// The files of a host's certificate, its key and the authority that it trusts, all in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificates of the trusted authority; several while it is being replaced.
+    pub ca: PathBuf,
+    /// This host's certificate, followed by intermediate ones if there are any.
+    pub cert: PathBuf,
+    /// The key of that certificate; no other user should be able to read it.
+    pub key: PathBuf,
+}
 
 /// Why a certificate could not be made or read.
 #[derive(Debug, thiserror::Error)]

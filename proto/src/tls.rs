@@ -21,8 +21,6 @@ mod share;
 mod tests;
 mod verify;
 
-pub(crate) use verify::provider;
-
 use std::path::PathBuf;
 
 pub use client::{ClientTls, server_name};
@@ -31,20 +29,10 @@ pub use incoming::Incoming;
 pub use server::{OnRevoked, ServerTls};
 
 use crate::identity::{IdentityError, Role};
+use crate::pki::TlsFiles;
 
 /// The application protocol of every connection: HTTP/2.
 pub(crate) const ALPN_H2: &[u8] = b"h2";
-
-/// The files of a host's certificate, its key and the authority that it trusts, all in PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The certificates of the trusted authority; several while it is being replaced.
-    pub ca: PathBuf,
-    /// This host's certificate, followed by intermediate ones if there are any.
-    pub cert: PathBuf,
-    /// The key of that certificate; no other user should be able to read it.
-    pub key: PathBuf,
-}
 
 /// How connections are secured.
 #[derive(Clone, Debug, PartialEq, Eq)]

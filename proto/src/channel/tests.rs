@@ -8,8 +8,8 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::identity::Role;
-use crate::pki::{IssueRequest, init_ca, issue};
-use crate::tls::{Security, ServerTls, TlsFiles};
+use crate::pki::{IssueRequest, TlsFiles, init_ca, issue};
+use crate::tls::{Security, ServerTls};
 use crate::v1;
 
 fn authority(dir: &Path) -> (TlsFiles, TlsFiles) {

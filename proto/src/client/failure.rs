@@ -4,7 +4,7 @@
 //!
 //! Deliberately absent: what the cluster's own refusals mean (`error`).
 
-use crate::channel::ConnectError;
+use crate::connect_error::{ConnectError, Phase};
 use crate::endpoint::EndpointError;
 use crate::error::{ErrorCode, RpcError};
 use crate::tls::TlsError;
@@ -115,7 +115,7 @@ impl ClientError {
     /// not found, 5 conflict, 7 TLS or permission, 8 outcome unknown, 9 no longer kept.
     pub fn exit_code(&self) -> u8 {
         match self {
-            ClientError::Connect(error) if error.phase == crate::channel::Phase::Tls => 7,
+            ClientError::Connect(error) if error.phase == Phase::Tls => 7,
             ClientError::Connect(_) => 3,
             ClientError::NoLeader { .. } | ClientError::Timeout { .. } => 3,
             ClientError::OutcomeUnknown { .. } => 8,

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::{Client, ClientError, services};
-use crate::channel::{ConnectError, Phase};
+use crate::connect_error::{ConnectError, Phase};
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, RpcError};
 use crate::v1;

@@ -16,9 +16,8 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{PkiError, files, read_key};
+use super::{PkiError, TlsFiles, files, read_key};
 use crate::identity::Identity;
-use crate::tls::TlsFiles;
 use crate::v1;
 
 /// The most authorities that are accepted in an answer, or sent to unenrolled clients.

@@ -26,6 +26,7 @@ use super::{
     BACKDATE_S, CA_CERT, CA_KEY, DAY_S, IssueRequest, PkiError, Validity, files, leaf_params,
     read_ca, read_key, set_validity, unix_now_s,
 };
+use crate::crypto::provider;
 use crate::identity::{Identity, Role};
 
 const ISSUER_CERT: &str = "issuer.pem";
@@ -149,10 +150,10 @@ impl IntermediateCa {
         let validity = Validity::of(&parsed);
         let mut anchor = RootCertStore::empty();
         anchor.add(found.der.clone()).map_err(|_| malformed())?;
-        let provider = crate::tls::provider();
-        let issued_by_it = WebPkiClientVerifier::builder_with_provider(Arc::new(anchor), provider)
-            .build()
-            .map_err(|_| malformed())?;
+        let issued_by_it =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(anchor), provider())
+                .build()
+                .map_err(|_| malformed())?;
         let issuer = Issuer::from_ca_cert_der(&found.der, key)?;
         Ok(Self { der: found.der, issuer, issued_by_it, validity })
     }

@@ -12,8 +12,9 @@ use tokio_rustls::TlsConnector;
 
 use super::material::Material;
 use super::reload::Reloading;
-use super::verify::{MemberVerifier, TLS_VERSIONS, provider};
+use super::verify::{MemberVerifier, TLS_VERSIONS};
 use super::{ALPN_H2, Security, TlsError, pinned};
+use crate::crypto::provider;
 use crate::identity::Identity;
 use crate::pki::{Validity, inspect_der};
 use crate::revocations::{Revocations, UntilRefused};

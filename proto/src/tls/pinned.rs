@@ -15,7 +15,8 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::ALPN_H2;
-use super::verify::{MemberVerifier, TLS_VERSIONS, provider, refused};
+use super::verify::{MemberVerifier, TLS_VERSIONS, refused};
+use crate::crypto::provider;
 use crate::pki::pin_of;
 use crate::revocations::Revocations;
 

@@ -20,8 +20,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::verify::provider;
 use super::*;
+use crate::crypto::provider;
 use crate::identity::{Identity, Role};
 use crate::pki::{IssueRequest, init_ca, issue};
 

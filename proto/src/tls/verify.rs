@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
@@ -19,17 +18,13 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::revoked::note_revoked;
+use crate::crypto::provider;
 use crate::identity::{Identity, Role};
 use crate::pki::inspect_der;
 use crate::revocations::Revocations;
 
 /// Both ends are of this project, so nothing needs an older version.
 pub(super) const TLS_VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
-
-/// The cryptography of ring, named at every use, so that no process-wide default is needed or set.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
 
 /// Why a certificate is refused here. rustls prints the debug form, so that is also the text.
 #[derive(thiserror::Error)]

@@ -26,7 +26,6 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
     ),
     // `machine` has the state that each operation changes, and calls each operation.
     ("ledger/src/lib.rs", &[&["batch", "fleet", "identity", "kernel", "machine", "training"]]),
-    ("proto/src/lib.rs", &[&["channel", "error", "identity", "pki", "revocations", "tls"]]),
     // Its modules are not in folders by purpose yet.
     (
         "raft/src/lib.rs",
