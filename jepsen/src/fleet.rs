@@ -9,7 +9,7 @@ mod programs;
 
 pub use processes::Death;
 
-use crate::nemesis::Family;
+use crate::family::Family;
 use crate::network::Network;
 use crate::preload::Preload;
 use crate::process::Process;

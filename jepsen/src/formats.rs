@@ -9,15 +9,13 @@ mod edn_number;
 mod edn_text;
 mod jepsen_log;
 mod jsonl;
-mod lines;
 
 pub use crate::history::Kind;
-pub use lines::{Line, Lines};
+pub use crate::lines::{Line, Lines, ReadError};
 
 use crate::history::LogPosition;
 use crate::value::Value;
-use std::fmt::Display;
-use std::io::{self, BufRead};
+use std::io::BufRead;
 use std::sync::Arc;
 
 /// The formats that can be read.
@@ -62,31 +60,6 @@ pub struct ReportedPosition {
     pub epoch: Option<u64>,
     /// The operation was sent more than once, and may have taken effect before.
     pub repeated: bool,
-}
-
-/// Why a history cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The bytes could not be read.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// The bytes are not valid in the format.
-    #[error("line {line}: {what}")]
-    Content {
-        /// The line, from 1.
-        line: u64,
-        /// What is wrong there.
-        what: String,
-    },
-    /// Nothing of the format was found: a pass would be vacuous.
-    #[error("no operation in it; is this the right format?")]
-    Empty,
-}
-
-impl ReadError {
-    pub(crate) fn at(line: u64, what: impl Display) -> Self {
-        Self::Content { line, what: what.to_string() }
-    }
 }
 
 /// The events of one history.

@@ -7,7 +7,7 @@
 //!
 //! Absent on purpose: the meaning of an operation. A workload chooses `f` and `value`; its model interprets them.
 
-use crate::formats::{Line, Lines, ReadError};
+use crate::lines::{Line, Lines, ReadError};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
 

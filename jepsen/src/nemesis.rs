@@ -17,7 +17,7 @@ mod processes;
 mod rolling;
 mod snapshot;
 
-pub use kind::Family;
+pub use crate::family::Family;
 pub(crate) use kind::required;
 
 use self::bitflip::Flip;

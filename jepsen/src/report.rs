@@ -7,15 +7,14 @@ mod plots;
 mod timeline;
 
 use crate::nemesis::Family;
-use crate::run::Args;
 use crate::verdict::{Judged, Recorded, Verdict};
 use axes::Axis;
 use std::fmt::Write as _;
 
 /// The command that does the same again.
-pub fn replay(args: &Args) -> String {
-    let families: Vec<String> = args.nemesis.iter().map(|family| family.name()).collect();
-    command(args.workload.name(), &families, args.seed, args.secs)
+pub fn replay(workload: &str, nemesis: &[Family], seed: u64, secs: u64) -> String {
+    let families: Vec<String> = nemesis.iter().map(|family| family.name()).collect();
+    command(workload, &families, seed, secs)
 }
 
 fn command(workload: &str, nemesis: &[String], seed: u64, secs: u64) -> String {

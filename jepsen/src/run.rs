@@ -90,7 +90,8 @@ fn run_with_faults(args: &Args) -> Result<Judged> {
     if std::fs::read_dir(&dir)?.next().is_some() {
         bail!("{} is not empty", dir.display());
     }
-    println!("{}", report::replay(args));
+    let again = report::replay(args.workload.name(), &args.nemesis, args.seed, args.secs);
+    println!("{again}");
     println!("recorded in {}", dir.display());
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;

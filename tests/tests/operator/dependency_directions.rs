@@ -91,7 +91,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// The modules of `jepsen` that judge histories. They know nothing of the product or of the code that drives it: a
 /// misunderstanding there must not hide here.
 const JUDGING: &[&str] =
-    &["formats", "history", "judge", "models", "operations", "replay", "search", "value"];
+    &["formats", "history", "judge", "lines", "models", "operations", "replay", "search", "value"];
 
 /// The only crate that may use each of these.
 const CONFINED: &[(&str, &str)] = &[

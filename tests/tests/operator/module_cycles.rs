@@ -20,10 +20,6 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
         "ctl/src/lib.rs",
         &[&["batch", "export", "result_reuse"], &["bench", "dev", "rollout", "rolloutctl"]],
     ),
-    (
-        "jepsen/src/lib.rs",
-        &[&["fleet", "nemesis", "observe"], &["formats", "history"], &["report", "run"]],
-    ),
     // `machine` has the state that each operation changes, and calls each operation.
     ("ledger/src/lib.rs", &[&["batch", "fleet", "identity", "kernel", "machine", "training"]]),
     // Its modules are not in folders by purpose yet.

@@ -1,10 +1,35 @@
-//! Lines of bounded length, numbered.
+//! Lines of bounded length, numbered, and the error of a line that cannot be read.
 
-use super::ReadError;
-use std::io::{BufRead, Read};
+use std::fmt::Display;
+use std::io::{self, BufRead, Read};
 
 /// The longest line that is read, in bytes; a longer one is an error.
 const MAX_LINE_BYTES: u64 = 16 << 20;
+
+/// Why a history cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The bytes could not be read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The bytes are not valid in the format.
+    #[error("line {line}: {what}")]
+    Content {
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// Nothing of the format was found: a pass would be vacuous.
+    #[error("no operation in it; is this the right format?")]
+    Empty,
+}
+
+impl ReadError {
+    pub(crate) fn at(line: u64, what: impl Display) -> Self {
+        Self::Content { line, what: what.to_string() }
+    }
+}
 
 /// One line without its end. Bytes that are no UTF-8 are replaced.
 #[derive(Debug)]
