@@ -3,9 +3,10 @@
 //! *Invariant:* a repeated creation finds the run that the first one made.
 
 use crate::batch::run::{Run, RunHead, RunState};
-use crate::batch::spec::{self, RunSpec};
+use crate::batch::spec::RunSpec;
 use crate::kernel::id::RunNo;
 use crate::kernel::limits;
+use crate::kernel::names;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::event::EventKind;
@@ -60,7 +61,7 @@ impl Ledger {
         spec: RunSpec,
         folder: String,
     ) -> Result<Reply, Rejection> {
-        spec::check_name("run's", &name)?;
+        names::check_name("run's", &name)?;
         check_folder(&name, &folder)?;
         spec.check()?;
         if !self.namespaces.contains_key(&namespace) {
@@ -115,7 +116,7 @@ pub(super) fn run_reply(run: &Run, created: bool) -> Reply {
 /// A run's objects are below its name.
 fn check_folder(name: &str, folder: &str) -> Result<(), Rejection> {
     match folder.strip_prefix(name).and_then(|rest| rest.strip_prefix('/')) {
-        Some(own) => spec::check_name("folder's", own),
+        Some(own) => names::check_name("folder's", own),
         None => Err(Rejection::Invalid(format!("the folder has to be {name}/ and a name"))),
     }
 }

@@ -8,7 +8,7 @@
 //! `fleet_guard.rs`.
 
 use crate::fleet::worker::Worker;
-use crate::identity::namespace::Namespace;
+use crate::identity::namespace::{NameCordon, Namespace};
 use crate::kernel::id::{SessionId, SlotNo, SlotRef};
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
@@ -18,7 +18,6 @@ use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Stops grants to a worker or to one of its slots, or allows them again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,14 +61,6 @@ impl Operation for Cordon {
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.cordon(ctx, self.session, self.slot, self.cordoned, self.reason)
     }
-}
-
-/// An operator's cordons of the worker of one name, with reasons.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NameCordon {
-    /// Cordons all of its slots, including future ones.
-    pub(crate) whole: Option<String>,
-    pub(crate) slots: BTreeMap<SlotNo, String>,
 }
 
 impl Namespace {

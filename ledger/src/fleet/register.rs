@@ -4,10 +4,10 @@
 //! each of its rows stays its own or becomes pending; none is lost in between. If a new process has
 //! fewer slots, the rows of a missing slot move to its first one, which reports their results.
 
-use crate::batch::spec;
 use crate::fleet::worker::{SessionEnd, Slot, Worker, WorkerState};
 use crate::kernel::id::{Attempt, RunNo, SessionId};
 use crate::kernel::limits;
+use crate::kernel::names;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
@@ -105,7 +105,7 @@ impl Ledger {
     }
 
     fn check_registration(&self, registration: &Registration) -> Result<(), Rejection> {
-        spec::check_name("worker's", &registration.name)?;
+        names::check_name("worker's", &registration.name)?;
         if !self.namespaces.contains_key(&registration.namespace) {
             return Err(Rejection::NamespaceUnknown(registration.namespace.clone()));
         }
@@ -114,7 +114,7 @@ impl Ledger {
             return Err(Rejection::Invalid(format!("a worker has 1 to {max} slots")));
         }
         registration.slots.iter().try_for_each(|s| s.check())?;
-        spec::check_labels(&registration.versions)?;
+        names::check_labels(&registration.versions)?;
         let texts = registration.stores.iter().chain([&registration.address]);
         if texts.into_iter().any(|t| t.len() > limits::TEXT_BYTES_MAX)
             || registration.stores.len() > limits::LABELS_MAX

@@ -5,8 +5,8 @@
 //!
 //! Absent on purpose: what else the runs of a namespace use (`tally.rs`), and who may change its quota.
 
-use crate::fleet::cordon::NameCordon;
 use crate::kernel::codec;
+use crate::kernel::id::SlotNo;
 use crate::machine::image::{ImageDelta, key};
 use crate::machine::image_load::{LoadError, bad, read};
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,14 @@ pub(crate) struct Namespace {
     pub(crate) pending_rows_max: u64,
     /// The most runs of it that have not ended; 0 for no bound.
     pub(crate) runs_max: u32,
+}
+
+/// An operator's cordons of the worker of one name, with reasons.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NameCordon {
+    /// Cordons all of its slots, including future ones.
+    pub(crate) whole: Option<String>,
+    pub(crate) slots: BTreeMap<SlotNo, String>,
 }
 
 impl Namespace {

@@ -5,9 +5,9 @@
 //!
 //! `tally.rs` keeps the usage as runs change, so a check is one lookup. Absent on purpose: counters in the records.
 
-use crate::batch::spec;
 use crate::identity::namespace::Namespace;
 use crate::kernel::limits;
+use crate::kernel::names;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
@@ -81,7 +81,7 @@ impl Operation for Quota {
 
 impl Ledger {
     fn check_quota(&self, quota: &Quota) -> Result<(), Rejection> {
-        spec::check_name("namespace's", &quota.namespace)?;
+        names::check_name("namespace's", &quota.namespace)?;
         let exists = self.namespaces.contains_key(&quota.namespace);
         if !exists && !quota.create {
             return Err(Rejection::NamespaceUnknown(quota.namespace.clone()));

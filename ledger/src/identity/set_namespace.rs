@@ -1,6 +1,6 @@
 //! Creates a namespace, or changes how many of its rows may run.
 
-use crate::batch::spec::{self};
+use crate::kernel::names;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
@@ -44,7 +44,7 @@ impl Operation for SetNamespace {
 
 impl Ledger {
     fn set_namespace(&mut self, name: String, running_rows_max: u64) -> Result<Reply, Rejection> {
-        spec::check_name("namespace's", &name)?;
+        names::check_name("namespace's", &name)?;
         self.namespaces.change_or_make(name).running_rows_max = running_rows_max;
         Ok(Reply::Ok)
     }

@@ -7,11 +7,11 @@
 //! Absent on purpose: certificates, which members sign once a use was granted; and who may make tokens. A restored
 //! cluster has none; otherwise a revoked one would be valid again.
 
-use crate::batch::spec::{check_labels, check_name};
 use crate::kernel::codec;
 use crate::kernel::due::Due;
 use crate::kernel::id::LedgerMs;
 use crate::kernel::limits;
+use crate::kernel::names::{check_labels, check_name};
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::image::{ImageDelta, key};

@@ -39,7 +39,7 @@ pub const WORKERS_BEFORE_MAX: usize = 4096;
 pub const ALL_SLOTS_MAX: usize = 262_144;
 /// The cluster version that introduced more workers and larger stores: members with an earlier build refuse what is
 /// over their bounds.
-pub const FLEET_VERSION: u32 = crate::machine::version_gate::SCHEDULING_VERSION;
+pub const FLEET_VERSION: u32 = crate::kernel::versions::SCHEDULING_VERSION;
 /// Namespaces that operators make.
 pub const NAMESPACES_MAX: usize = 1024;
 /// Runs that have not been forgotten.

@@ -3,12 +3,13 @@
 //! *Invariant:* replies are part of the replicated computation. They enter the digest chain, so a member that answers
 //! differently is detected.
 
+use crate::kernel::blob_ref::BlobRef;
 use crate::kernel::codec;
+use crate::kernel::held_rows::HeldRows;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
 use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::rows::Rows;
 use crate::kernel::stored_rejection::StoredRejection;
-use crate::machine::command::{BlobRef, HeldRows};
 use serde::{Deserialize, Serialize};
 
 /// The answer to one operation, or to a command without operations.

@@ -12,14 +12,13 @@ mod store_op;
 
 use crate::batch::spec::SlotOffer;
 use crate::kernel::codec;
-use crate::kernel::id::{
-    Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef,
-};
-use crate::kernel::rows::Rows;
+use crate::kernel::id::{CoordEpoch, LedgerMs, SegmentNo, SessionId, SlotNo, SlotRef};
 use crate::machine::version_gate::came_with;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+pub use crate::kernel::blob_ref::BlobRef;
+pub use crate::kernel::held_rows::HeldRows;
 #[cfg(test)]
 pub(crate) use op_kind::KINDS;
 pub use op_kind::OpKind;
@@ -129,26 +128,6 @@ pub struct Registration {
     pub versions: BTreeMap<String, String>,
     /// What the earlier holder of this name may have been running when it was last heard, as the leader knows.
     pub started: Vec<HeldRows>,
-}
-
-/// Rows under one attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldRows {
-    /// Their run.
-    pub run: RunNo,
-    /// The attempt.
-    pub attempt: Attempt,
-    /// The rows.
-    pub rows: Rows,
-}
-
-/// An object in the store.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BlobRef {
-    /// blake3 of its bytes. With the run it gives the object's key.
-    pub digest: [u8; 32],
-    /// Its length.
-    pub bytes: u32,
 }
 
 /// A segment of input.

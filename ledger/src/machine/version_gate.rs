@@ -5,32 +5,16 @@
 //! Each kind declares its version beside its type (`Operation::SINCE`, `came_with!`): a new kind does not compile
 //! without. The tests here list all of them.
 //! If a known kind gets a new meaning later, it has a line of its own, by a pattern of its fields, or, if its fields
-//! do not show the new meaning, a constant here that `apply` compares with the cluster's version.
+//! do not show the new meaning, a constant in `kernel/versions.rs` that `apply` compares with the cluster's version.
 //! Absent: how the version is raised.
 
 use crate::kernel::reply::Rejection;
+pub(crate) use crate::kernel::versions::ROWS_OF_SEVERAL_SLOTS;
+pub use crate::kernel::versions::{
+    NAMESPACES_VERSION, ONE_RECORD_VERSION, SCHEDULING_VERSION, SILENT_TRAINERS_VERSION,
+    SUPPORTED_VERSIONS,
+};
 use crate::machine::command::{Body, OpKind};
-
-/// The cluster version from which on the ledger schedules by virtual time, bounds what one `Tick` ends, keeps each
-/// attempt in a record of its own, lets a worker's store URL allow the URLs below it, keeps the store of a complete round
-/// for its members, and has settings. Below it, `apply` and the image do what builds of version 2 do.
-pub const SCHEDULING_VERSION: u32 = 3;
-
-/// The cluster version from which on the ledger checks the namespace rule (`machine/namespace_rule.rs`), and commands may
-/// have the scopes of their operations' callers.
-pub const NAMESPACES_VERSION: u32 = 4;
-
-/// The cluster version from which on the leader measures the silence of trainers in its memory, as that of participants,
-/// and reports the lost ones. Below it, trainers' keep-alives are in the log, and a `Tick` loses the silent ones.
-pub const SILENT_TRAINERS_VERSION: u32 = 4;
-
-/// The cluster version from which on a job and its training are one record, with one number and one limit. Below it,
-/// trainings are beside the jobs (`training/job_table.rs`).
-pub const ONE_RECORD_VERSION: u32 = 4;
-
-/// The first and the last cluster version that this build can run. Version 4 adds kinds of operations and the namespace
-/// rule, takes the keep-alives of trainers out of the log, and gives the records of a training the number of its job.
-pub const SUPPORTED_VERSIONS: (u32, u32) = (1, 4);
 
 /// Defines, from one table, which version introduced each variant of an enum that operations contain, and the list of
 /// all variants for tests. No wildcard covers a variant.
@@ -47,10 +31,6 @@ macro_rules! came_with {
     };
 }
 pub(crate) use came_with;
-
-/// From this version on each row of a completion is credited to the slot that holds it. Below it all are credited to
-/// the slot that reports the part, as members with an earlier build do.
-pub(crate) const ROWS_OF_SEVERAL_SLOTS: u32 = 3;
 
 /// Refuses an operation that the cluster's version does not have yet.
 ///

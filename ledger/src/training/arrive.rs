@@ -2,8 +2,8 @@
 //!
 //! *Invariant:* a refused arrival has changed nothing; a repeated arrival counts once.
 
-use crate::batch::spec;
 use crate::kernel::id::SessionId;
+use crate::kernel::names;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
@@ -70,7 +70,7 @@ impl Ledger {
         who: Arriving,
         spec: BarrierSpec,
     ) -> Result<Reply, Rejection> {
-        spec::check_name("barrier's", &barrier)?;
+        names::check_name("barrier's", &barrier)?;
         spec.check()?;
         if generation == 0 {
             return Err(Rejection::Invalid("generations count from 1".into()));

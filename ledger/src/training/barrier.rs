@@ -6,9 +6,9 @@
 //!
 //! Deliberately absent: notifying the participants (`coordinator`).
 
-use crate::batch::spec;
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;
+use crate::kernel::names;
 use crate::kernel::reply::Rejection;
 use crate::machine::seeded::{Bug, seeded};
 use crate::machine::version_gate::came_with;
@@ -66,7 +66,7 @@ impl BarrierSpec {
             if distinct.len() != names.len() {
                 return Err(Rejection::Invalid("a barrier's members are named twice".into()));
             }
-            names.iter().try_for_each(|name| spec::check_name("participant's", name))?;
+            names.iter().try_for_each(|name| names::check_name("participant's", name))?;
         }
         match (1..=limits::JOB_TIMEOUT_MS_MAX).contains(&self.timeout_ms) {
             true => Ok(()),

@@ -5,11 +5,11 @@
 //!
 //! Deliberately absent: the samples, and how they are read. `format` and `metadata` are for the reader.
 
-use crate::batch::spec::check_name;
 use crate::kernel::codec;
 use crate::kernel::id::DatasetNo;
 use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
+use crate::kernel::names::check_name;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::image::{ImageDelta, key};

@@ -12,10 +12,10 @@
 //!
 //! [`ONE_RECORD_VERSION`]: crate::machine::version_gate::ONE_RECORD_VERSION
 
-use crate::batch::spec;
 use crate::kernel::counts::Counts;
 use crate::kernel::id::{JobNo, LedgerMs, SessionId, TrainingNo};
 use crate::kernel::limits;
+use crate::kernel::names;
 use crate::kernel::reply::Rejection;
 use crate::training::barrier::Barrier;
 use crate::training::job_image::DirtyJobs;
@@ -55,7 +55,7 @@ pub struct ParticipantDecl {
 impl ParticipantDecl {
     /// Checks every bound.
     pub(crate) fn check(&self) -> Result<(), Rejection> {
-        spec::check_name("participant's", &self.name)?;
+        names::check_name("participant's", &self.name)?;
         if self.host.len().max(self.addr.len()) > limits::TEXT_BYTES_MAX {
             return Err(Rejection::Invalid("the participant's host or address is too long".into()));
         }

@@ -3,9 +3,9 @@
 //! *Invariant:* every change of a job goes through [`Ledger::change_job`]: the job changes and its indexes follow, then the
 //! stores of rounds that are over are dropped, then the events are emitted.
 
-use crate::batch::spec;
 use crate::kernel::id::{JobNo, LedgerMs, SessionId};
 use crate::kernel::limits;
+use crate::kernel::names;
 use crate::kernel::reply::Rejection;
 use crate::machine::apply::Context;
 use crate::machine::event::EventKind;
@@ -75,7 +75,7 @@ impl Ledger {
         if let Some(no) = self.jobs.no(name) {
             return Ok(Some(no));
         }
-        spec::check_name("job's", &name.job)?;
+        names::check_name("job's", &name.job)?;
         if !self.namespaces.contains_key(&name.namespace) {
             return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
         }

@@ -7,10 +7,10 @@
 //!
 //! Deliberately absent: how trainers find each other (rendezvous), and their bytes.
 
-use crate::batch::spec::check_name;
 use crate::kernel::id::{Attempt, DatasetNo, LedgerMs, SessionId, TrainingNo};
 use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
+use crate::kernel::names::check_name;
 use crate::kernel::reply::Rejection;
 use crate::kernel::rows::Rows;
 use crate::machine::event::{Emitter, EventKind};

@@ -7,10 +7,10 @@
 //! Deliberately absent: waiting. A wait is a repeated read that the leader holds (`coordinator`), so the loss of a
 //! leader costs only time.
 
-use crate::batch::spec;
 use crate::kernel::counts::Counts;
 use crate::kernel::id::{LedgerMs, StoreNo};
 use crate::kernel::limits;
+use crate::kernel::names;
 use crate::kernel::reply::Rejection;
 use crate::machine::command::StoreName;
 use crate::machine::ledger::Ledger;
@@ -265,7 +265,7 @@ impl Ledger {
 
     /// The store of that name, created if needed, and marked as used now.
     pub(crate) fn use_store(&mut self, name: StoreName) -> Result<StoreNo, Rejection> {
-        spec::check_name("job's", &name.job)?;
+        names::check_name("job's", &name.job)?;
         if !self.namespaces.contains_key(&name.namespace) {
             return Err(Rejection::NamespaceUnknown(name.namespace));
         }

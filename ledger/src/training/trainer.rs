@@ -6,10 +6,10 @@
 //! checkpoint, because no trainer has it in its state then. Absent: how a job recovers (`trainer/recovery.rs`).
 
 use self::recovery::Recovery;
-use crate::batch::spec::check_name;
 use crate::kernel::id::{LedgerMs, SessionId, TrainingNo};
 use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
+use crate::kernel::names::check_name;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::event::Emitter;

@@ -5,10 +5,10 @@
 //! of the previous generation are refused from then on.
 
 use super::TrainerDecl;
-use crate::batch::spec::check_name;
 use crate::kernel::id::{LedgerMs, TrainingNo};
 use crate::kernel::job_refusal::JobRefusal;
 use crate::kernel::limits;
+use crate::kernel::names::check_name;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::event::Emitter;
