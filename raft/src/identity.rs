@@ -11,7 +11,7 @@ use rollout_storage::Identity as Stored;
 use crate::config::RaftConfig;
 use crate::errors::OpenError;
 use crate::member::ClusterId;
-use crate::running::{IMAGE_DIR, LOG_DIR};
+use crate::stores::{IMAGE_DIR, LOG_DIR};
 
 /// A member's identity. Fixed for the life of its data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

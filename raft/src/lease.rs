@@ -7,7 +7,7 @@
 //! docs/adr/2026-11-24-read-lease.md.
 //! Absent: handovers. Once a leader begins to hand over, openraft refuses its reads.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use openraft::ReadPolicy;
 use openraft::async_runtime::WatchReceiver;
 use openraft::raft::linearizable_read::LinearizerOption;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rollout_ledger::seeded::{Bug, seeded};
 
 use crate::log_store::LogStore;
@@ -66,45 +66,6 @@ pub(crate) async fn outlast(running: Arc<Running>) {
     // The earlier one may have been longer.
     if let Err(error) = running.store.record_promise(running.promise.lease).await {
         tracing::warn!(%error, "cannot record the shorter promise; the next start waits for the longer one");
-    }
-}
-
-/// The promises of the other members to this one as their leader, from their answers to its heartbeats.
-///
-/// openraft's clock is too generous: on the log stream it credits an answer to every message already sent that ends at
-/// the same index, received or not. Heartbeats are answered one by one.
-#[derive(Default)]
-pub(crate) struct Followers(RwLock<BTreeMap<u64, Follower>>);
-
-#[derive(Clone, Copy, Default)]
-struct Follower {
-    promise_ms: u32,
-    /// The term of the last heartbeat that was answered, and when that was sent.
-    heartbeat: Option<(u64, Instant)>,
-}
-
-impl Followers {
-    /// Records the promise that a member announces in each of its answers.
-    pub(crate) fn record_promise(&self, member: u64, promise_ms: u32) {
-        if self.0.read().get(&member).is_none_or(|known| known.promise_ms != promise_ms) {
-            self.0.write().entry(member).or_default().promise_ms = promise_ms;
-        }
-    }
-
-    /// A heartbeat of this term, which was sent no earlier than at `sent`, was answered.
-    pub(crate) fn answered(&self, member: u64, term: u64, sent: Instant) {
-        let mut followers = self.0.write();
-        let heartbeat = &mut followers.entry(member).or_default().heartbeat;
-        if heartbeat.is_none_or(|known| known < (term, sent)) {
-            *heartbeat = Some((term, sent));
-        }
-    }
-
-    /// Whether a member has promised this term's leader at least `promise_ms`, since `since`.
-    fn promised(&self, member: u64, term: u64, promise_ms: u32, since: Instant) -> bool {
-        let known = self.0.read().get(&member).copied().unwrap_or_default();
-        let fresh = known.heartbeat.is_some_and(|(of, sent)| of == term && sent > since);
-        fresh && known.promise_ms >= promise_ms
     }
 }
 
@@ -200,8 +161,7 @@ mod tests {
 
     use super::*;
     use crate::codec::{decode_vote_response, encode_vote_request};
-    use crate::node::Node;
-    use crate::peer::PeerService;
+    use crate::node::{Node, PeerService};
     use crate::test_member::{member, until};
     use crate::types::{Types, Vote, log_id};
 
@@ -402,23 +362,5 @@ mod tests {
         let read = nodes[leads].read_index().await;
         assert!(read.is_err(), "{read:?} though another one may lead");
         nodes[leads].stop().await;
-    }
-
-    #[test]
-    fn a_member_is_counted_on_for_what_it_has_promised_this_term_s_leader() {
-        let (followers, sent) = (Followers::default(), Instant::now());
-        let since = sent - Duration::from_millis(1);
-        assert!(!followers.promised(2, 7, 250, since), "it was never heard");
-        followers.record_promise(2, 250);
-        assert!(!followers.promised(2, 7, 250, since), "it has answered no heartbeat");
-        followers.answered(2, 7, sent);
-        assert!(followers.promised(2, 7, 250, since));
-        assert!(!followers.promised(2, 7, 250, sent), "too old");
-        assert!(!followers.promised(2, 8, 250, since), "another leader");
-        assert!(!followers.promised(2, 7, 251, since), "less");
-        followers.answered(2, 6, sent + Duration::from_secs(1));
-        assert!(followers.promised(2, 7, 250, since), "what is late changes nothing");
-        followers.record_promise(2, 0);
-        assert!(!followers.promised(2, 7, 250, since), "a build that does not promise");
     }
 }

@@ -23,8 +23,10 @@ mod errors;
 mod event_ring;
 mod fatal;
 mod follower_lag;
+mod followers;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod handovers;
 mod heartbeats;
 mod identity;
 mod joining;
@@ -53,6 +55,7 @@ mod state_machine;
 mod status;
 #[cfg(test)]
 mod store_suite;
+mod stores;
 mod successor;
 mod suspended_time;
 #[cfg(test)]
@@ -69,15 +72,14 @@ pub use disk_space::DiskRoom;
 pub use errors::{ClusterError, NotLeader, OpenError, ProposeError};
 pub use event_ring::{Compacted, EventName, EventPage, EventPosition, EventRecord};
 pub use follower_lag::LACKS_MAX;
+pub use handovers::{Handover, LeaderLeft};
 pub use identity::Identity;
 pub use leadership::Leadership;
 pub use member::{BadClusterId, ClusterId, Joins, MAX_MEMBER_TEXT_BYTES, MemberRecord};
-pub use node::Node;
-pub use peer::PeerService;
+pub use node::{Node, PeerService};
 pub use reachability::{MemberReachability, Reachability};
 pub use restore::{RestoreError, RestorePlan, Restored, restore};
 pub use rollout_storage::{NO_SPACE_EXIT, Space};
 pub use rtt::RoundTrips;
 pub use salvage::{SalvageError, Salvaged, owner, salvage};
 pub use status::{NodeStatus, PeerStatus, Role};
-pub use transfer::{Handover, LeaderLeft};

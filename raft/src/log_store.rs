@@ -26,7 +26,7 @@ use crate::codec::{
 };
 use crate::entry_cache::{CacheBounds, EntryCache};
 use crate::log_meter::LogMeter;
-use crate::running::StoresOpen;
+use crate::stores::StoresOpen;
 use crate::types::{Entry, LogId, Types, Vote};
 
 const VOTE: &str = "vote";

@@ -28,7 +28,7 @@ use crate::digest::DigestBook;
 use crate::event_ring::{Compacted, EventPage, EventPosition, EventRing};
 use crate::fatal::stop_process;
 use crate::member::ClusterId;
-use crate::running::{Stores, StoresOpen};
+use crate::stores::{Stores, StoresOpen};
 use crate::types::{Entry, LogId};
 
 /// The replicated state of this member. Clones share it.

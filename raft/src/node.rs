@@ -6,7 +6,9 @@
 mod adoption;
 mod local_reads;
 mod members;
+mod peer_service;
 mod proposals;
+mod start;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +20,8 @@ use rollout_storage::Space;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+pub use self::peer_service::PeerService;
+use self::start::start;
 use crate::config::RaftConfig;
 use crate::disk_space::{DiskRoom, DiskSpace};
 use crate::errors::{NotLeader, OpenError};
@@ -25,10 +29,11 @@ use crate::identity::{Identity, contradiction};
 use crate::leadership::Leadership;
 use crate::log_store::LogStore;
 use crate::machine::{APPLIED, MEMBERSHIP};
-use crate::peer::{Dialer, MESSAGE_BYTES_MAX, PeerService};
-use crate::running::{IMAGE_DIR, LOG_DIR, Running, Stores};
+use crate::peer::{Dialer, MESSAGE_BYTES_MAX};
+use crate::running::Running;
 use crate::runtime::OwnRuntime;
 use crate::status::NodeStatus;
+use crate::stores::{IMAGE_DIR, LOG_DIR, Stores};
 
 /// One member of a cluster, or a process that waits to become one. Clones share it.
 #[derive(Clone)]
@@ -118,7 +123,7 @@ impl Node {
     async fn start(&self, identity: Identity, stores: Stores) -> Result<(), OpenError> {
         let (config, leadership) = (self.inner.config.clone(), self.inner.leadership.clone());
         let dialer = self.inner.dialer.clone();
-        let starting = Running::start(config, identity, stores, dialer, leadership);
+        let starting = start(config, identity, stores, dialer, leadership);
         let ended = |error: tokio::task::JoinError| OpenError::Start(error.to_string());
         let running = self.inner.runtime.handle().spawn(starting).await.map_err(ended)??;
         let identity = &running.identity;

@@ -1,21 +1,20 @@
-//! Owns: communication between members: the outgoing links, the incoming service, and which members are connected.
+//! Owns: communication between members: the outgoing links, and which members are connected.
 //!
 //! Invariant: every message names the cluster, the sender and the receiver, and a message that names the wrong ones
 //! is refused before it reaches consensus.
-//! Absent: the meaning of the messages; openraft decides.
+//! Absent: the incoming side, `node/peer_service.rs`, and the meaning of the messages; openraft decides.
 
 mod append;
 mod dial;
 mod heartbeat_stream;
 mod link;
 mod presence;
-mod service;
 mod snapshot;
 
 pub(crate) use dial::{Dialer, Lane};
 pub(crate) use link::{PeerContext, PeerLinks};
-pub(crate) use presence::Presence;
-pub use service::PeerService;
+pub(crate) use presence::{Presence, StreamGuard};
+pub(crate) use snapshot::receive_files;
 
 use rollout_proto::v1::PeerMessage;
 

@@ -158,10 +158,10 @@ pub(crate) async fn announce_stop(running: &Running) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handovers::{Handover, LeaderLeft};
     use crate::member::Joins;
     use crate::node::Node;
     use crate::test_member::until;
-    use crate::transfer::{Handover, LeaderLeft};
 
     fn member() -> MemberRecord {
         MemberRecord {

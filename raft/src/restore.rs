@@ -21,7 +21,7 @@ use crate::identity::Identity;
 use crate::machine::{APPLIED, MEMBERSHIP};
 use crate::member::{ClusterId, MemberRecord};
 use crate::records::is_own;
-use crate::running::Stores;
+use crate::stores::Stores;
 use crate::types::{LogId, Membership, StoredMembership, log_id};
 
 /// Bytes of records written to the image at a time.

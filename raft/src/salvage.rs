@@ -21,7 +21,7 @@ use crate::errors::OpenError;
 use crate::identity::{Identity, contradiction};
 use crate::log_store::{COMMITTED, READ_BYTES};
 use crate::machine::{self, APPLIED, MEMBERSHIP, State, load_state};
-use crate::running::{IMAGE_DIR, LOG_DIR, Stores};
+use crate::stores::{IMAGE_DIR, LOG_DIR, Stores};
 use crate::types::SnapshotMeta;
 
 /// The contents found in a directory.

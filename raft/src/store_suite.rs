@@ -12,8 +12,8 @@ use crate::config::RaftConfig;
 use crate::log_store::LogStore;
 use crate::machine::Machine;
 use crate::member::ClusterId;
-use crate::running::Stores;
 use crate::state_machine::StateMachine;
+use crate::stores::Stores;
 use crate::types::Types;
 
 struct Builder;

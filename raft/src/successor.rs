@@ -11,9 +11,10 @@ use crate::cluster::hello;
 use crate::disk_space::DiskRoom;
 use crate::errors::ClusterError;
 use crate::follower_lag::FollowerProgress;
+use crate::handovers::Handover;
 use crate::member::MemberRecord;
 use crate::running::Running;
-use crate::transfer::{Handover, transfer_leader};
+use crate::transfer::transfer_leader;
 
 /// Hands leadership to the voter whose disk has the most room, if one is not full; returns whether there is one.
 pub(crate) async fn to_one_with_room(running: &Running) -> Result<bool, ClusterError> {

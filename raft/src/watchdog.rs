@@ -14,8 +14,9 @@ use tokio::runtime::Handle;
 
 use crate::errors::ClusterError;
 use crate::fatal::stop_process;
+use crate::handovers::Handover;
 use crate::running::Running;
-use crate::transfer::{Handover, transfer_leader};
+use crate::transfer::transfer_leader;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Between two attempts to leave a disk that stalls.

@@ -10,7 +10,8 @@ use crate::cluster;
 use crate::errors::{ClusterError, OpenError};
 use crate::identity::{Identity, contradiction};
 use crate::member::{ClusterId, MemberRecord};
-use crate::running::{Running, Stores};
+use crate::running::Running;
+use crate::stores::Stores;
 
 /// The cluster that a member should join.
 enum TargetCluster {

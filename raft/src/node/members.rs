@@ -9,10 +9,11 @@ use openraft::async_runtime::WatchReceiver;
 
 use super::Node;
 use crate::errors::ClusterError;
+use crate::handovers::{Handover, LeaderLeft};
 use crate::member::MemberRecord;
 use crate::quorum::since_quorum;
 use crate::reachability::{self, MemberReachability, Reachability};
-use crate::transfer::{self, Handover, LeaderLeft};
+use crate::transfer;
 use crate::{cluster, membership, successor};
 
 impl Node {

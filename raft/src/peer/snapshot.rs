@@ -88,7 +88,7 @@ pub(super) async fn send_snapshot(
 }
 
 /// Receives the files that follow a header.
-pub(super) async fn receive_files(
+pub(crate) async fn receive_files(
     image: ImageStore,
     header: &SnapshotHeader,
     mut chunks: Streaming<SnapshotChunk>,

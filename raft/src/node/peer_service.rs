@@ -22,14 +22,13 @@ use rollout_proto::v1::{
 use rollout_proto::{Identity, Role, peer_identity};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::presence::StreamGuard;
-use super::snapshot::receive_files;
+use super::Node;
 use crate::codec::{
     decode_append, decode_snapshot_header, decode_transfer, decode_vote_request,
     encode_append_result, encode_transfer_reply, encode_vote, encode_vote_response,
 };
 use crate::errors::OpenError;
-use crate::node::Node;
+use crate::peer::{StreamGuard, receive_files};
 use crate::quorum;
 use crate::running::Running;
 use crate::state_machine::SnapshotData;
