@@ -44,5 +44,5 @@ pub fn decode(bytes: &[u8]) {
 /// # Errors
 /// The reason why the file is refused.
 pub fn backup(path: &Path) -> Result<u64, String> {
-    crate::restore::position(path).map_err(|error| error.to_string())
+    crate::ops::restore::position(path).map_err(|error| error.to_string())
 }

@@ -5,24 +5,27 @@
 //! the voters that it leaves answers and keeps up.
 //! Absent: who may ask, which the coordinator checks; the two steps of a change of voters; see `voters`.
 
+pub(crate) mod cluster;
+pub(crate) mod joining;
 mod known_members;
 mod majority;
+pub(crate) mod voters;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver;
 
+use self::cluster::hello;
 use self::known_members::KnownMembers;
 use self::majority::check_majority;
-use crate::cluster::hello;
+use self::voters::changed;
+use crate::consensus::follower_lag::FollowerProgress;
+use crate::consensus::reads;
+use crate::consensus::running::Running;
+use crate::consensus::transfer::step_aside;
 use crate::errors::ClusterError;
-use crate::follower_lag::FollowerProgress;
 use crate::member::{Joins, MemberRecord};
-use crate::running::Running;
-use crate::transfer::step_aside;
-use crate::voters::changed;
-use crate::{reads, voters};
 
 /// Lists `fresh`, a waiting member, as joining, replacing the voter `replace` if one is named, and returns its id.
 /// Afterward it is adopted, gets the log, and gets its vote. Its build must support the cluster's version; the

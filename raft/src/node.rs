@@ -8,6 +8,7 @@ mod local_reads;
 mod members;
 mod peer_service;
 mod proposals;
+mod runtime;
 mod start;
 
 use std::sync::Arc;
@@ -21,19 +22,19 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 pub use self::peer_service::PeerService;
+use self::runtime::OwnRuntime;
 use self::start::start;
 use crate::config::RaftConfig;
-use crate::disk_space::{DiskRoom, DiskSpace};
+use crate::consensus::leadership::Leadership;
+use crate::consensus::running::Running;
 use crate::errors::{NotLeader, OpenError};
-use crate::identity::{Identity, contradiction};
-use crate::leadership::Leadership;
-use crate::log_store::LogStore;
-use crate::machine::{APPLIED, MEMBERSHIP};
+use crate::ops::disk_space::{DiskRoom, DiskSpace};
+use crate::ops::status::NodeStatus;
 use crate::peer::{Dialer, MESSAGE_BYTES_MAX};
-use crate::running::Running;
-use crate::runtime::OwnRuntime;
-use crate::status::NodeStatus;
-use crate::stores::{IMAGE_DIR, LOG_DIR, Stores};
+use crate::state::identity::{Identity, contradiction};
+use crate::state::log_store::LogStore;
+use crate::state::machine::{APPLIED, MEMBERSHIP};
+use crate::state::stores::{IMAGE_DIR, LOG_DIR, Stores};
 
 /// One member of a cluster, or a process that waits to become one. Clones share it.
 #[derive(Clone)]

@@ -6,6 +6,8 @@
 
 mod append;
 mod dial;
+pub(crate) mod followers;
+pub(crate) mod handovers;
 mod heartbeat_stream;
 mod link;
 mod presence;

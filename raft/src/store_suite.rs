@@ -9,11 +9,11 @@ use rollout_proto::{DialMap, Security};
 use tempfile::TempDir;
 
 use crate::config::RaftConfig;
-use crate::log_store::LogStore;
-use crate::machine::Machine;
 use crate::member::ClusterId;
-use crate::state_machine::StateMachine;
-use crate::stores::Stores;
+use crate::state::log_store::LogStore;
+use crate::state::machine::Machine;
+use crate::state::state_machine::StateMachine;
+use crate::state::stores::Stores;
 use crate::types::Types;
 
 struct Builder;

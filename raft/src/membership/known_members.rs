@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use openraft::async_runtime::WatchReceiver;
 
+use crate::consensus::running::Running;
 use crate::errors::ClusterError;
 use crate::member::{Joins, MemberRecord};
-use crate::running::Running;
 
 /// The members as this leader knows them.
 pub(super) struct KnownMembers {

@@ -9,11 +9,11 @@ use std::time::Instant;
 use openraft::async_runtime::WatchReceiver;
 
 use super::known_members::KnownMembers;
-use crate::cluster::hello;
+use crate::consensus::follower_lag::{FollowerProgress, KEEPS_UP_WITHIN, LACKS_MAX, LOOK_EVERY};
+use crate::consensus::running::Running;
 use crate::errors::ClusterError;
-use crate::follower_lag::{FollowerProgress, KEEPS_UP_WITHIN, LACKS_MAX, LOOK_EVERY};
 use crate::member::MemberRecord;
-use crate::running::Running;
+use crate::membership::cluster::hello;
 
 /// A voter's present answer.
 enum VoterState {

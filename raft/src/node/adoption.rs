@@ -6,12 +6,12 @@
 //! Absent: the questions to the other members; see `cluster`.
 
 use super::{Adopting, Node};
-use crate::cluster;
+use crate::consensus::running::Running;
 use crate::errors::{ClusterError, OpenError};
-use crate::identity::{Identity, contradiction};
 use crate::member::{ClusterId, MemberRecord};
-use crate::running::Running;
-use crate::stores::Stores;
+use crate::membership::cluster;
+use crate::state::identity::{Identity, contradiction};
+use crate::state::stores::Stores;
 
 /// The cluster that a member should join.
 enum TargetCluster {

@@ -10,10 +10,10 @@ use rollout_ledger::Ledger;
 use tokio::sync::watch;
 
 use super::Node;
-use crate::backup::{self, Backup, BackupError};
-use crate::digest::Digests;
-use crate::event_ring::{Compacted, EventPage, EventPosition};
-use crate::machine::blocking;
+use crate::ops::backup::{self, Backup, BackupError};
+use crate::state::digest::Digests;
+use crate::state::event_ring::{Compacted, EventPage, EventPosition};
+use crate::state::machine::blocking;
 
 impl Node {
     /// Reads the ledger as of now. Do not block or call this crate from `f`: applying waits meanwhile. `None` while

@@ -8,13 +8,14 @@ use std::time::Instant;
 use openraft::async_runtime::WatchReceiver;
 
 use super::Node;
+use crate::consensus::quorum::since_quorum;
+use crate::consensus::reachability::{self, MemberReachability, Reachability};
+use crate::consensus::transfer;
 use crate::errors::ClusterError;
-use crate::handovers::{Handover, LeaderLeft};
 use crate::member::MemberRecord;
-use crate::quorum::since_quorum;
-use crate::reachability::{self, MemberReachability, Reachability};
-use crate::transfer;
-use crate::{cluster, membership, successor};
+use crate::membership::{self, cluster};
+use crate::ops::successor;
+use crate::peer::handovers::{Handover, LeaderLeft};
 
 impl Node {
     /// Lists an empty, waiting member as joining, with the versions that it reports, and returns its id. It replaces

@@ -27,12 +27,12 @@ use crate::codec::{
     decode_append, decode_snapshot_header, decode_transfer, decode_vote_request,
     encode_append_result, encode_transfer_reply, encode_vote, encode_vote_response,
 };
+use crate::consensus::quorum;
+use crate::consensus::running::Running;
 use crate::errors::OpenError;
+use crate::ops::successor::disk_room_number;
 use crate::peer::{StreamGuard, receive_files};
-use crate::quorum;
-use crate::running::Running;
-use crate::state_machine::SnapshotData;
-use crate::successor::disk_room_number;
+use crate::state::state_machine::SnapshotData;
 use crate::types::Types;
 
 /// The `Peer` service of one member; made by [`Node::peer_service`].

@@ -10,10 +10,10 @@ use rollout_ledger::Reply;
 use rollout_ledger::seeded::{Bug, seeded};
 
 use super::Node;
+use crate::consensus::leadership::Leadership;
+use crate::consensus::quorum::{self, LEASES_AWAITED, QuorumLoss};
+use crate::consensus::reads;
 use crate::errors::{NotLeader, ProposeError};
-use crate::leadership::Leadership;
-use crate::quorum::{self, LEASES_AWAITED, QuorumLoss};
-use crate::reads;
 use crate::types::Command;
 
 impl Node {

@@ -13,23 +13,25 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::config::RaftConfig;
+use crate::consensus::leadership::{self, Leadership};
+use crate::consensus::lease::{self, Promise, ReadLease};
+use crate::consensus::progress::Progress;
+use crate::consensus::reachability::ReachabilityTable;
+use crate::consensus::reads::ReadQueue;
+use crate::consensus::rtt::{self, Samples};
+use crate::consensus::running::{Running, Tasks};
+use crate::consensus::{elector, heartbeats, quorum};
 use crate::errors::OpenError;
-use crate::followers::Followers;
-use crate::handovers::Handovers;
-use crate::identity::Identity;
-use crate::leadership::{self, Leadership};
-use crate::lease::{self, Promise, ReadLease};
-use crate::log_store::LogStore;
-use crate::machine::Machine;
+use crate::membership::joining;
+use crate::ops::{compaction, reclaim, watchdog};
+use crate::peer::followers::Followers;
+use crate::peer::handovers::Handovers;
 use crate::peer::{Dialer, PeerContext, PeerLinks, Presence};
-use crate::progress::Progress;
-use crate::reachability::ReachabilityTable;
-use crate::reads::ReadQueue;
-use crate::rtt::{self, Samples};
-use crate::running::{Running, Tasks};
-use crate::state_machine::StateMachine;
-use crate::stores::Stores;
-use crate::{compaction, elector, heartbeats, joining, quorum, reclaim, watchdog};
+use crate::state::identity::Identity;
+use crate::state::log_store::LogStore;
+use crate::state::machine::Machine;
+use crate::state::state_machine::StateMachine;
+use crate::state::stores::Stores;
 
 /// Starts consensus on open stores. Must run on the runtime of consensus.
 pub(super) async fn start(

@@ -33,10 +33,10 @@ use super::snapshot::send_snapshot;
 use crate::codec::{
     decode_transfer_reply, decode_vote_response, encode_transfer, encode_vote_request,
 };
-use crate::followers::Followers;
-use crate::handovers::Handovers;
 use crate::member::MemberRecord;
-use crate::state_machine::SnapshotData;
+use crate::peer::followers::Followers;
+use crate::peer::handovers::Handovers;
+use crate::state::state_machine::SnapshotData;
 use crate::types::{Types, Vote};
 
 /// The sender that every outgoing message names.

@@ -17,9 +17,9 @@ use tonic::{Status, Streaming};
 
 use super::link::{PeerContext, unreachable};
 use crate::codec::{SnapshotHeader, SnapshotPart, decode_vote, encode_snapshot_header};
-use crate::machine::blocking;
-use crate::snapshot_files::for_each_piece;
-use crate::state_machine::SnapshotData;
+use crate::state::machine::blocking;
+use crate::state::snapshot_files::for_each_piece;
+use crate::state::state_machine::SnapshotData;
 use crate::types::{Types, Vote};
 
 /// Pieces that are read ahead of the network.

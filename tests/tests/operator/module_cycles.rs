@@ -22,11 +22,6 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
     ),
     // `machine` has the state that each operation changes, and calls each operation.
     ("ledger/src/lib.rs", &[&["batch", "fleet", "identity", "machine", "training"]]),
-    // Its modules are not in folders by purpose yet.
-    (
-        "raft/src/lib.rs",
-        &[&["digest", "machine"], &["lease", "reachability", "reads", "rtt", "running"]],
-    ),
 ];
 
 /// Kinds of targets that no program or library is built from.

@@ -16,10 +16,10 @@ use tonic::{Request, Response};
 use super::*;
 use crate::codec::{decode_append, encode_append_result};
 use crate::config::RaftConfig;
-use crate::followers::Followers;
-use crate::handovers::Handovers;
 use crate::member::MemberRecord;
 use crate::peer::dial::{Dialer, Lane};
+use crate::peer::followers::Followers;
+use crate::peer::handovers::Handovers;
 use crate::types::{Vote, log_id};
 
 const LATE: Duration = Duration::from_millis(100);
