@@ -16,6 +16,9 @@ use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject, rows_of};
 
+/// The operation, which is larger than most others.
+pub type Register = Box<Registration>;
+
 impl Operation for Registration {
     const SINCE: u32 = 1;
     const IN_EXCHANGE: bool = false;

@@ -5,7 +5,6 @@
 //!
 //! A merged command is no transaction: each operation has its own position, its own reply and its own rejection.
 
-pub mod op;
 mod op_kind;
 mod scope;
 mod store_op;
@@ -21,7 +20,7 @@ pub use crate::kernel::blob_ref::BlobRef;
 pub use crate::kernel::held_rows::HeldRows;
 #[cfg(test)]
 pub(crate) use op_kind::KINDS;
-pub use op_kind::OpKind;
+pub use op_kind::{OpKind, op};
 pub use scope::{Scope, ScopedOp};
 #[cfg(test)]
 pub(crate) use store_op::STORE_OPS;
