@@ -1,5 +1,7 @@
-//! Compiles the contract without `protoc`, and lists its methods with their options.
+//! Compiles the contract without `protoc`, and lists its methods with their options, and its messages with a header.
 
+#[path = "build/headers.rs"]
+mod headers;
 #[path = "build/methods.rs"]
 mod methods;
 
@@ -37,7 +39,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_imports(true).include_source_info(true).open_files(files)?;
-    std::fs::write(out.join("methods.rs"), methods::list(&compiler.descriptor_pool())?)?;
+    let pool = compiler.descriptor_pool();
+    std::fs::write(out.join("methods.rs"), methods::list(&pool)?)?;
+    std::fs::write(out.join("dry_runs.rs"), methods::dry_runs(&pool)?)?;
+    std::fs::write(out.join("headers.rs"), headers::calls(&pool))?;
 
     let mut descriptors = compiler.file_descriptor_set();
     descriptors.file.retain(|file| file.package() == methods::PACKAGE);

@@ -1,7 +1,9 @@
-//! Owns: the list of the contract's methods, with their options in the .proto files.
+//! Owns: the lists of the contract's methods and of their dry runs, from the options in the .proto files.
 //!
-//! Invariant: a method without roles, or with a role twice, ends the build with an error that names it.
-//! Absent: the types of the list, which are in `src/methods.rs`. `tests/method_options.rs` includes this file too.
+//! Invariant: a method without roles, or with a role twice, ends the build with an error that names it. So does an
+//! audited method that has neither a dry run nor a reason to have none: its verb would plan from what it reads, which
+//! proves little.
+//! Absent: the types of the lists, which are in `src`. `tests/method_options.rs` includes this file too.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -16,12 +18,8 @@ pub(crate) const PACKAGE: &str = "rollout.v1";
 /// An expression of type `&[Method]`: the methods in the order of their paths.
 pub(crate) fn list(pool: &DescriptorPool) -> Result<String, Box<dyn Error>> {
     let options = Options::of(pool)?;
-    let services = pool.services().filter(|service| service.package_name() == PACKAGE);
-    let mut methods: Vec<MethodDescriptor> =
-        services.flat_map(|service| service.methods().collect::<Vec<_>>()).collect();
-    methods.sort_by_key(path);
     let mut text = String::from("&[\n");
-    for method in &methods {
+    for method in &in_order(pool) {
         let roles = options.roles(method)?.join(", ");
         writeln!(
             text,
@@ -37,6 +35,57 @@ pub(crate) fn list(pool: &DescriptorPool) -> Result<String, Box<dyn Error>> {
     Ok(text)
 }
 
+const DRY_RUNS_HEAD: &str = "\
+/// Calls a macro with these arguments, and then `PATH => SERVICE.METHOD(REQUEST);` for each method whose requests
+/// `DryRuns/DryRun` can check.
+#[macro_export]
+macro_rules! for_each_dry_run {
+    ($callback:ident $($argument:tt)*) => {
+        $callback! {
+            $($argument)*
+";
+const DRY_RUNS_TAIL: &str = "        }
+    };
+}
+";
+
+/// A macro that calls another one with the methods that have a dry run.
+pub(crate) fn dry_runs(pool: &DescriptorPool) -> Result<String, Box<dyn Error>> {
+    let options = Options::of(pool)?;
+    let mut text = DRY_RUNS_HEAD.to_owned();
+    for method in in_order(pool) {
+        if !options.has_dry_run(&method)? {
+            continue;
+        }
+        let service = snake_case(method.parent_service().name());
+        let (name, input) = (snake_case(method.name()), method.input());
+        writeln!(text, "            {:?} => {service}.{name}({});", path(&method), input.name())?;
+    }
+    text.push_str(DRY_RUNS_TAIL);
+    Ok(text)
+}
+
+/// The methods of the contract, in the order of their paths.
+fn in_order(pool: &DescriptorPool) -> Vec<MethodDescriptor> {
+    let services = pool.services().filter(|service| service.package_name() == PACKAGE);
+    let mut methods: Vec<MethodDescriptor> =
+        services.flat_map(|service| service.methods().collect::<Vec<_>>()).collect();
+    methods.sort_by_key(path);
+    methods
+}
+
+/// `set_deadline` of `SetDeadline`.
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
 /// `/rollout.v1.Runs/CreateRun`.
 fn path(method: &MethodDescriptor) -> String {
     format!("/{}/{}", method.parent_service().full_name(), method.name())
@@ -47,6 +96,8 @@ struct Options {
     roles: ExtensionDescriptor,
     names: EnumDescriptor,
     audited: ExtensionDescriptor,
+    dry_run: ExtensionDescriptor,
+    no_dry_run: ExtensionDescriptor,
 }
 
 impl Options {
@@ -57,10 +108,11 @@ impl Options {
             found.ok_or_else(|| format!("no .proto file declares the option {name}"))
         };
         let (roles, audited) = (find("roles")?, find("audited")?);
+        let (dry_run, no_dry_run) = (find("dry_run")?, find("no_dry_run")?);
         let Kind::Enum(names) = roles.kind() else {
             return Err("the option rollout.options.v1.roles is not an enum".to_owned());
         };
-        Ok(Self { roles, names, audited })
+        Ok(Self { roles, names, audited, dry_run, no_dry_run })
     }
 
     /// The method's roles as Rust names them: `Role::Client`.
@@ -91,6 +143,27 @@ impl Options {
 
     fn audited(&self, method: &MethodDescriptor) -> bool {
         method.options().get_extension(&self.audited).as_bool().unwrap_or(false)
+    }
+
+    /// Whether the leader can check the method's requests in a dry run.
+    fn has_dry_run(&self, method: &MethodDescriptor) -> Result<bool, String> {
+        let options = method.options();
+        let has = options.get_extension(&self.dry_run).as_bool().unwrap_or(false);
+        let reason = options.get_extension(&self.no_dry_run);
+        let has_reason = reason.as_str().is_some_and(|reason| !reason.is_empty());
+        let problem = match (self.audited(method), has, has_reason) {
+            (true, true, false) if method.is_client_streaming() || method.is_server_streaming() => {
+                "is a stream, which has no dry run: give the reason in no_dry_run"
+            }
+            (true, true, false) => return Ok(true),
+            (true, false, true) | (false, false, false) => return Ok(false),
+            (true, true, true) => "has a dry run: remove no_dry_run",
+            (true, false, false) => {
+                "is audited: add dry_run to its .proto file, or no_dry_run with the reason"
+            }
+            (false, ..) => "is not audited: remove dry_run and no_dry_run",
+        };
+        Err(format!("{} {problem}", path(method)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The build refuses a contract with a method that has no roles, or has one twice.
+//! The build refuses a contract with a method that has no roles, or has one twice, or whose dry run is undecided.
 //!
 //! Invariant: these tests run the code of `build.rs`, on the options that the contract has.
 //! Absent: the options of the contract. `docs/authorization.md` shows them.
@@ -8,8 +8,19 @@ mod methods;
 
 use std::path::Path;
 
+use protox::prost_reflect::DescriptorPool;
+
 /// The list of a contract whose only service has these methods.
 fn listed(methods: &str) -> Result<String, String> {
+    methods::list(&contract(methods)).map_err(|error| error.to_string())
+}
+
+/// The dry runs of a contract whose only service has these methods.
+fn dry_runs(methods: &str) -> Result<String, String> {
+    methods::dry_runs(&contract(methods)).map_err(|error| error.to_string())
+}
+
+fn contract(methods: &str) -> DescriptorPool {
     let dir = tempfile::tempdir().expect("a directory");
     let text = format!(
         "syntax = \"proto3\";\npackage {};\nimport \"rollout/options/v1/options.proto\";\n\
@@ -21,7 +32,7 @@ fn listed(methods: &str) -> Result<String, String> {
     let mut compiler =
         protox::Compiler::new([contract.as_path(), dir.path()]).expect("folders of .proto files");
     compiler.include_imports(true).open_file("test.proto").expect("a valid file");
-    methods::list(&compiler.descriptor_pool()).map_err(|error| error.to_string())
+    compiler.descriptor_pool()
 }
 
 fn rpc(name: &str, options: &[&str]) -> String {
@@ -59,4 +70,42 @@ fn methods_are_listed_in_the_order_of_their_paths_with_their_options() {
         "]\n",
     ];
     assert_eq!(listed(&format!("{open}{close}")), Ok(lines.concat()));
+}
+
+#[test]
+fn the_build_lists_the_methods_that_have_a_dry_run() {
+    let change = |name: &str, more: &str| {
+        let options = "option (rollout.options.v1.audited) = true; option (rollout.options.v1.";
+        format!("rpc {name}(Nothing) returns (Nothing) {{ {options}{more}; }}\n")
+    };
+    let read = "rpc Read(Nothing) returns (Nothing);\n";
+    let methods = change("SetTime", "dry_run) = true")
+        + &change("Delete", "dry_run) = true")
+        + &change("Leave", "no_dry_run) = \"only programs send it\"")
+        + read;
+    let text = dry_runs(&methods).expect("each has what it needs");
+    let lines: Vec<&str> =
+        text.lines().map(str::trim).filter(|line| line.starts_with('"')).collect();
+    let expected = [
+        r#""/rollout.v1.Test/Delete" => test.delete(Nothing);"#,
+        r#""/rollout.v1.Test/SetTime" => test.set_time(Nothing);"#,
+    ];
+    assert_eq!(lines, expected);
+}
+
+/// A verb whose request the leader cannot check plans from what it reads, which proves little.
+#[test]
+fn an_audited_method_has_a_dry_run_or_a_reason_to_have_none() {
+    let reason = "no_dry_run) = \"only programs send it\"";
+    for (options, problem) in [
+        (&["audited) = true"] as &[&str], "is audited: add dry_run"),
+        (&["audited) = true", "no_dry_run) = \"\""], "is audited: add dry_run"),
+        (&["audited) = true", "dry_run) = true", reason], "has a dry run: remove no_dry_run"),
+        (&["dry_run) = true"], "is not audited: remove"),
+        (&[reason], "is not audited: remove"),
+        (&["audited) = true", "dry_run) = true"], "is a stream, which has no dry run"),
+    ] {
+        let error = dry_runs(&rpc("Close", options)).expect_err(problem);
+        assert!(error.starts_with(&format!("/rollout.v1.Test/Close {problem}")), "{error}");
+    }
 }

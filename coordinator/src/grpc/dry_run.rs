@@ -1,8 +1,8 @@
 //! `DryRuns`: whether the leader would grant a request that changes the cluster.
 //!
 //! *Invariant:* nothing is changed. The request goes through the handler of its method, so it is checked and refused
-//! as the request itself, in the same order. Only methods of [`rollout_proto::DRY_RUNS`] are called, whose handlers
-//! change nothing but by one operation of the ledger.
+//! as the request itself, in the same order. Only methods with the option `dry_run` are called, whose handlers change
+//! nothing but by one operation of the ledger.
 //!
 //! Deliberately absent: how a handler is stopped (`leader::dry_run`); the check of an operation (the ledger's
 //! `Operation::dry_run`); changes outside of the ledger, such as those of members.
@@ -22,7 +22,8 @@ use crate::observe::{audit, log_position};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{OpKind, RequestId};
 use rollout_proto::{
-    DRY_RUNS, DryRunnable, ErrorCode, Identity, Outcome, PeerInfo, RpcError, authz, v1,
+    DRY_RUNS, DryRunnable, ErrorCode, Identity, Outcome, PeerInfo, RpcError, authz,
+    for_each_dry_run, v1,
 };
 use std::sync::Arc;
 use tonic::metadata::MetadataMap;
@@ -49,16 +50,23 @@ const REQUEST_WEIGHT_MAX: usize = 1 << 20;
 /// The longest path of a method. A longer one is refused, and not repeated in an error or a line of the audit.
 const METHOD_BYTES_MAX: usize = 128;
 
-/// The services whose handlers it calls.
+/// The services whose handlers it calls, by the names that [`rollout_proto::for_each_dry_run`] has for them.
 #[derive(Clone)]
 pub(crate) struct DryRunsService {
     shared: Arc<Shared>,
     /// The memory that requests may take.
     memory: BodyBudgetLayer,
-    shards: ShardsService,
-    checkpoints: CheckpointsService,
-    rendezvous: RendezvousService,
     barrier: BarrierService,
+    certificates: CertificatesService,
+    checkpoints: CheckpointsService,
+    cluster: ClusterService,
+    datasets: DatasetsService,
+    items: ItemsService,
+    namespaces: NamespacesService,
+    rendezvous: RendezvousService,
+    runs: RunsService,
+    shards: ShardsService,
+    tokens: TokensService,
 }
 
 impl DryRunsService {
@@ -72,12 +80,19 @@ impl DryRunsService {
         ),
     ) -> Self {
         Self {
-            shared,
             memory,
-            shards: shards.clone(),
-            checkpoints: checkpoints.clone(),
-            rendezvous: rendezvous.clone(),
             barrier: barrier.clone(),
+            certificates: CertificatesService(shared.clone()),
+            checkpoints: checkpoints.clone(),
+            cluster: ClusterService(shared.clone()),
+            datasets: DatasetsService(shared.clone()),
+            items: ItemsService(shared.clone()),
+            namespaces: NamespacesService(shared.clone()),
+            rendezvous: rendezvous.clone(),
+            runs: RunsService(shared.clone()),
+            shards: shards.clone(),
+            tokens: TokensService(shared.clone()),
+            shared,
         }
     }
 }
@@ -135,12 +150,14 @@ fn not_checked(what: &str) -> RpcError {
 
 /// Runs the handler of the method that the request names.
 macro_rules! handled {
-    ($target:ident, $memory:expr, { $($request:ident => $service:expr, $handler:ident;)* }) => {
+    (
+        $self:ident, $target:ident;
+        $($path:literal => $service:ident.$handler:ident($request:ident);)*
+    ) => {
         match $target.method.as_str() {
-            $(<v1::$request as DryRunnable>::METHOD => {
-                let (request, room) = $target.decoded::<v1::$request>($memory)?;
-                let service = $service;
-                let checked = checking(service.$handler(request)).await;
+            $($path => {
+                let (request, room) = $target.decoded::<v1::$request>(&$self.memory)?;
+                let checked = checking($self.$service.$handler(request)).await;
                 drop(room);
                 checked
             })*
@@ -151,28 +168,7 @@ macro_rules! handled {
 
 impl DryRunsService {
     async fn check(&self, target: DryRunTarget) -> Result<(), Status> {
-        let shared = || self.shared.clone();
-        handled!(target, &self.memory, {
-            AbortCheckpointRequest => &self.checkpoints, abort_checkpoint;
-            BarrierAbortRequest => &self.barrier, abort;
-            ControlRunRequest => RunsService(shared()), control_run;
-            CordonWorkerRequest => ClusterService(shared()), cordon_worker;
-            CreateDatasetRequest => DatasetsService(shared()), create_dataset;
-            CreateTokenRequest => TokensService(shared()), create_token;
-            DeleteDatasetRequest => DatasetsService(shared()), delete_dataset;
-            DeleteJobRequest => &self.shards, delete_job;
-            DeleteRunRequest => RunsService(shared()), delete_run;
-            DrainWorkerRequest => ClusterService(shared()), drain_worker;
-            LabelCheckpointRequest => &self.checkpoints, label_checkpoint;
-            RendezvousCloseRequest => &self.rendezvous, close;
-            RetryItemsRequest => ItemsService(shared()), retry_items;
-            RevokeRequest => CertificatesService(shared()), revoke;
-            RevokeTokenRequest => TokensService(shared()), revoke_token;
-            SetDeadlineRequest => RunsService(shared()), set_deadline;
-            SetQuotaRequest => NamespacesService(shared()), set_quota;
-            SetSettingRequest => ClusterService(shared()), set_setting;
-            WithdrawRequest => CertificatesService(shared()), withdraw;
-        })
+        for_each_dry_run!(handled self, target;)
     }
 }
 

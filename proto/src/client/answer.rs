@@ -13,41 +13,17 @@ pub trait HasHeader {
 }
 
 macro_rules! with_header {
-    ($($name:ident),* $(,)?) => {
-        $(impl HasHeader for v1::$name {
+    ($name:ident) => {
+        impl HasHeader for v1::$name {
             fn header(&self) -> Option<&v1::ClusterHeader> {
                 self.header.as_ref()
             }
-        })*
+        }
     };
 }
 
-with_header! {
-    OpenSessionResponse, CreateRunResponse, AddSegmentsResponse, CloseInputResponse,
-    ControlRunResponse,
-    DeleteRunResponse, ListRunsResponse, DescribeRunResponse, WatchRunResponse,
-    ReadResultsResponse, ProbeResponse, RegisterResponse, GetRunResponse, DeregisterResponse,
-    LeaderMessage, StatusResponse, ListWorkersResponse, RequestDigestResponse, DigestsResponse,
-    BootstrapResponse, UpgradeClusterResponse, CordonWorkerResponse, DrainWorkerResponse, ListItemsResponse,
-    DescribeItemResponse, RetryItemsResponse, StoreApplyResponse, StoreReadResponse,
-    StoreWaitResponse, StoreDropResponse, JoinResponse, RendezvousWaitResponse, KeepAliveResponse,
-    LeaveResponse, RendezvousCloseResponse, RendezvousDescribeResponse, RendezvousListResponse,
-    ArriveResponse, BarrierWaitResponse, BarrierAbortResponse, BarrierDescribeResponse,
-    BarrierListResponse,
-    ListMembersResponse, AddMemberResponse,
-    PromoteMemberResponse, RemoveMemberResponse, UpdateMemberResponse, TransferLeaderResponse,
-    CreateDatasetResponse, DescribeDatasetResponse, ListDatasetsResponse, DeleteDatasetResponse,
-    JoinJobResponse, KeepTrainersResponse, LeaveJobResponse, ClaimShardResponse, WaitShardResponse,
-    FinishShardResponse, ReleaseShardResponse, DescribeShardsResponse, ListJobsResponse,
-    DeleteJobResponse, BeginCheckpointResponse, ReportCheckpointResponse, AbortCheckpointResponse,
-    WaitCheckpointResponse, LatestCheckpointResponse, ListCheckpointsResponse,
-    DescribeCheckpointResponse, PruneCheckpointsResponse, LabelCheckpointResponse, RecoverResponse,
-    JobListResponse, JobDescribeResponse,
-    ListNamespacesResponse, DescribeNamespaceResponse, SetQuotaResponse,
-    CreateTokenResponse, ListTokensResponse, RevokeTokenResponse, RenewResponse,
-    RevokeResponse, WithdrawResponse, ListRevocationsResponse,
-    ListSettingsResponse, SetSettingResponse, SetDeadlineResponse, DryRunResponse,
-}
+// A call for each message of the contract with a header.
+include!(concat!(env!("OUT_DIR"), "/headers.rs"));
 
 impl HasHeader for v1::CountersResponse {
     fn header(&self) -> Option<&v1::ClusterHeader> {
