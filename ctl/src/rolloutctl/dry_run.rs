@@ -1,8 +1,8 @@
 //! `--dry-run`: whether the leader would accept a command, and what the command would change.
 //!
 //! Invariant: nothing is proposed or written. The leader checks the requests of a [`Checked`] change as it would check
-//! them when they arrive, so the dry run fails with the same error and exit status. For other changes, and with members
-//! of earlier builds, the state read here decides: if it shows that the cluster would refuse the command, it is refused
+//! them when they arrive, so the dry run fails with the same error and exit status; its plan only shows what was read.
+//! For other changes, the state read here decides: if it shows that the cluster would refuse the command, it is refused
 //! here, with the same exit status. Deliberately absent: a promise; state may change before the command runs, and the
 //! cluster decides then.
 
@@ -176,6 +176,18 @@ impl Plan {
         Self { would: would.into(), now: now.into(), checked: false }
     }
 
+    /// Combines the plans of several objects.
+    async fn of_each<N>(
+        names: &[N],
+        plan: impl AsyncFn(&N) -> anyhow::Result<Self>,
+    ) -> anyhow::Result<Self> {
+        let mut plans = Vec::with_capacity(names.len());
+        for name in names {
+            plans.push(plan(name).await?);
+        }
+        Ok(Self::of_all(plans))
+    }
+
     /// Combines several plans.
     fn of_all(plans: Vec<Self>) -> Self {
         let joined =
@@ -230,19 +242,20 @@ impl Planned for DrainArgs {
 
 impl Planned for SetQuotaArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        reader.quotas(&self.names, self.create).await
+        Plan::of_each(&self.names, async |name| reader.quota(name).await).await
     }
 }
 
 impl Planned for CloseArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        reader.rendezvous(&self.jobs).await
+        Plan::of_each(&self.jobs, async |job| reader.rendezvous(job).await).await
     }
 }
 
 impl Planned for AbortArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        reader.barriers(&self.job, &self.barriers).await
+        let AbortArgs { job, barriers, .. } = &self;
+        Plan::of_each(barriers, async |barrier| reader.barrier(job, barrier).await).await
     }
 }
 
@@ -261,42 +274,24 @@ impl Reader {
             services::cluster(channel).list_workers(request).await
         })
         .await?;
-        let mut plans = Vec::new();
-        for name in names {
-            let Some(worker) = answer.workers.iter().find(|worker| worker.name == name) else {
-                return Err(Failure::not_found(format!("no worker {name} is registered")).into());
-            };
-            plans.push(Plan::new(format!("{before} {name}{behind}"), standing(worker)));
-        }
-        Ok(Plan::of_all(plans))
+        let plan = |name: &String| {
+            let worker = answer.workers.iter().find(|worker| worker.name == *name);
+            let now = worker.map_or("it is not registered".to_owned(), standing);
+            Plan::new(format!("{before} {name}{behind}"), now)
+        };
+        Ok(Plan::of_all(names.iter().map(plan).collect()))
     }
 
-    async fn quotas(&self, names: &[String], create: bool) -> anyhow::Result<Plan> {
-        let mut plans = Vec::with_capacity(names.len());
-        for name in names {
-            plans.push(self.quota(name, create).await?);
-        }
-        Ok(Plan::of_all(plans))
-    }
-
-    async fn quota(&self, name: &str, create: bool) -> anyhow::Result<Plan> {
+    async fn quota(&self, name: &str) -> anyhow::Result<Plan> {
         let now = match super::namespace::describe::ask(&self.client, name).await {
             Ok(found) => super::namespace::describe::usage(found),
-            Err(error) if create && error.exit_code() == 4 => "it does not exist".to_owned(),
+            Err(error) if error.exit_code() == 4 => "it does not exist".to_owned(),
             Err(error) => return Err(error.into()),
         };
         Ok(Plan::new(format!("set the quota of namespace {name}"), now))
     }
 
-    async fn rendezvous(&self, jobs: &[String]) -> anyhow::Result<Plan> {
-        let mut plans = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            plans.push(self.one_rendezvous(job).await?);
-        }
-        Ok(Plan::of_all(plans))
-    }
-
-    async fn one_rendezvous(&self, job: &str) -> anyhow::Result<Plan> {
+    async fn rendezvous(&self, job: &str) -> anyhow::Result<Plan> {
         let namespace = self.settings.namespace.clone();
         let name = v1::JobName { namespace, job: job.to_owned() };
         let request = v1::RendezvousDescribeRequest { job: Some(name), ..Default::default() };
@@ -319,14 +314,6 @@ impl Reader {
             format!("close the rendezvous of job {job} permanently: no participant can join"),
             now,
         ))
-    }
-
-    async fn barriers(&self, job: &str, barriers: &[String]) -> anyhow::Result<Plan> {
-        let mut plans = Vec::with_capacity(barriers.len());
-        for barrier in barriers {
-            plans.push(self.barrier(job, barrier).await?);
-        }
-        Ok(Plan::of_all(plans))
     }
 
     async fn barrier(&self, job: &str, barrier: &str) -> anyhow::Result<Plan> {

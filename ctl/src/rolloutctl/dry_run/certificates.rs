@@ -122,12 +122,10 @@ impl Reader {
                     .await
             })
             .await?;
-        let mut plans = Vec::with_capacity(identities.len());
-        for identity in identities {
-            let (all, identity) = (&answer.revocations, identity.as_deref());
-            plans.push(revocation_plan(all, identity, revoked));
-        }
-        Ok(Plan::of_all(plans))
+        let plan = |identity: &Option<String>| {
+            revocation_plan(&answer.revocations, identity.as_deref(), revoked)
+        };
+        Ok(Plan::of_all(identities.iter().map(plan).collect()))
     }
 
     async fn tokens(&self, names: &[String], create: bool) -> anyhow::Result<Plan> {
@@ -137,11 +135,8 @@ impl Reader {
                 services::tokens(channel).list_tokens(v1::ListTokensRequest {}).await
             })
             .await?;
-        let mut plans = Vec::with_capacity(names.len());
-        for name in names {
-            plans.push(token_plan(&answer.tokens, name, create)?);
-        }
-        Ok(Plan::of_all(plans))
+        let plan = |name: &String| token_plan(&answer.tokens, name, create);
+        Ok(Plan::of_all(names.iter().map(plan).collect()))
     }
 }
 
@@ -161,19 +156,15 @@ fn revocation_plan(all: &[v1::Revocation], identity: Option<&str>, revoked: Opti
     }
 }
 
-fn token_plan(tokens: &[v1::TokenInfo], name: &str, create: bool) -> Result<Plan, Failure> {
+fn token_plan(tokens: &[v1::TokenInfo], name: &str, create: bool) -> Plan {
     let now = match tokens.iter().find(|token| token.name == name) {
-        Some(_) if create => {
-            let text = format!("token {name} already exists: revoke it, or choose another name");
-            return Err(Failure::conflict(text));
-        }
         Some(token) => {
             format!("it was used {} of {}", token.uses, counted(token.uses_max.into(), "time"))
         }
         None => "it does not exist".to_owned(),
     };
-    Ok(match create {
+    match create {
         true => Plan::new(format!("create join token {name}"), now),
         false => Plan::new(format!("revoke token {name}"), now),
-    })
+    }
 }

@@ -1,13 +1,11 @@
 //! Plans of changes to datasets, training jobs and checkpoints.
 //!
-//! Invariant: a change to a name that is taken by another spec, or to something in use, complete or being removed, is
-//! refused here too, with exit status 5.
+//! Deliberately absent: whether the state of the object allows the change, which the leader decides.
 
 use rollout_proto::v1;
 
 use super::{Plan, Planned, Reader};
 use crate::output::counted;
-use crate::rolloutctl::Failure;
 use crate::rolloutctl::checkpoint;
 use crate::rolloutctl::checkpoint::abort::AbortArgs;
 use crate::rolloutctl::checkpoint::label::LabelArgs;
@@ -25,19 +23,20 @@ impl Planned for CreateArgs {
 
 impl Planned for DatasetDeleteArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        reader.delete_datasets(&self.names).await
+        Plan::of_each(&self.names, async |name| reader.delete_dataset(name).await).await
     }
 }
 
 impl Planned for JobDeleteArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        reader.delete_jobs(&self.jobs).await
+        Plan::of_each(&self.jobs, async |job| reader.delete_job(job).await).await
     }
 }
 
 impl Planned for AbortArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        reader.abort_checkpoints(&self).await
+        let AbortArgs { job, numbers } = self;
+        Plan::of_each(&numbers, async |number| reader.abort_checkpoint(&job, *number).await).await
     }
 }
 
@@ -60,28 +59,17 @@ impl Reader {
     async fn create_dataset(&self, args: &CreateArgs) -> anyhow::Result<Plan> {
         let found = self.dataset(&args.name).await?;
         let now = match &found {
-            None => "it does not exist".to_owned(),
-            Some(found) => same(found, &args.spec())?,
+            None => "it does not exist",
+            Some(found) if found.spec == Some(args.spec()) => {
+                "it exists with the same definition: no change"
+            }
+            Some(_) => "it exists with a different definition",
         };
         Ok(Plan::new(format!("create dataset {}", args.name), now))
     }
 
-    async fn delete_datasets(&self, names: &[String]) -> anyhow::Result<Plan> {
-        let all = jobs::ask(&self.client, &self.settings.namespace, None).await?;
-        let mut plans = Vec::with_capacity(names.len());
-        for name in names {
-            plans.push(self.delete_dataset(name, &all).await?);
-        }
-        Ok(Plan::of_all(plans))
-    }
-
-    async fn delete_dataset(&self, name: &str, all: &[v1::Job]) -> anyhow::Result<Plan> {
+    async fn delete_dataset(&self, name: &str) -> anyhow::Result<Plan> {
         let found = self.dataset(name).await?;
-        let reads = |job: &&v1::Job| job.passes.iter().any(|pass| pass.dataset == name);
-        if let Some(job) = all.iter().find(reads) {
-            let text = format!("job {} reads dataset {name}", job.job);
-            return Err(Failure::conflict(text).into());
-        }
         let now = found.map_or("it does not exist".to_owned(), |found| {
             let samples = counted(found.spec.unwrap_or_default().samples, "sample");
             format!("{samples} in {}", counted(found.shards.into(), "shard"))
@@ -89,48 +77,25 @@ impl Reader {
         Ok(Plan::new(format!("delete dataset {name}; its data stays"), now))
     }
 
-    async fn delete_jobs(&self, names: &[String]) -> anyhow::Result<Plan> {
-        let mut plans = Vec::with_capacity(names.len());
-        for name in names {
-            plans.push(self.delete_job(name).await?);
-        }
-        Ok(Plan::of_all(plans))
-    }
-
     async fn delete_job(&self, name: &str) -> anyhow::Result<Plan> {
         let found = jobs::ask(&self.client, &self.settings.namespace, Some(name)).await;
         let now = match found {
-            Ok(found) => match found.first() {
-                Some(job) => deletable(job)?,
-                None => "it does not exist".to_owned(),
-            },
-            Err(error) if error.exit_code() == 4 => "it does not exist".to_owned(),
+            Ok(found) => found.first().map(contents),
+            Err(error) if error.exit_code() == 4 => None,
             Err(error) => return Err(error.into()),
         };
+        let now = now.unwrap_or_else(|| "it does not exist".to_owned());
         Ok(Plan::new(format!("delete job {name} with its claims and its checkpoints"), now))
-    }
-
-    async fn abort_checkpoints(&self, args: &AbortArgs) -> anyhow::Result<Plan> {
-        let mut plans = Vec::with_capacity(args.numbers.len());
-        for number in &args.numbers {
-            plans.push(self.abort_checkpoint(&args.job, *number).await?);
-        }
-        Ok(Plan::of_all(plans))
     }
 
     async fn abort_checkpoint(&self, job: &str, number: u32) -> anyhow::Result<Plan> {
         let found = checkpoint::find(&self.client, &self.settings.namespace, job, number).await?;
-        if found.state() == v1::CheckpointState::Complete {
-            let text = format!("checkpoint {number} of {job} is complete and cannot be aborted");
-            return Err(Failure::conflict(text).into());
-        }
         Ok(Plan::new(format!("abort checkpoint {number} of {job}"), reported(&found)))
     }
 
     async fn label_checkpoint(&self, args: &LabelArgs) -> anyhow::Result<Plan> {
         let (job, number) = (&args.job, args.number);
         let found = checkpoint::find(&self.client, &self.settings.namespace, job, number).await?;
-        labeled(job, &found)?;
         let would = match &args.label {
             Some(label) => format!("keep checkpoint {number} of {job} as {label}"),
             None => format!("remove the label of checkpoint {number} of {job}"),
@@ -143,43 +108,11 @@ impl Reader {
     }
 }
 
-/// The state of a dataset to be created; an identical one is no change, a different one is refused.
-fn same(found: &v1::Dataset, wanted: &v1::DatasetSpec) -> Result<String, Failure> {
-    match found.spec.as_ref() == Some(wanted) {
-        true => Ok("it exists with the same definition: no change".to_owned()),
-        false => {
-            Err(Failure::conflict(format!("there is already a different dataset {}", found.name)))
-        }
-    }
-}
-
-/// The state of a job to be deleted; one with trainers is refused.
-fn deletable(job: &v1::Job) -> Result<String, Failure> {
-    let present = job.trainers.iter().filter(|trainer| trainer.present).count();
-    if present > 0 {
-        let trainers = counted(present as u64, "trainer");
-        let text = format!("job {} has {trainers}: stop its trainers first", job.job);
-        return Err(Failure::conflict(text));
-    }
-    let (epochs, checkpoints) = (
-        counted(job.passes.len() as u64, "epoch"),
-        counted(job.checkpoints.into(), "complete checkpoint"),
-    );
-    Ok(format!("{epochs} in progress, {checkpoints}"))
-}
-
-/// Refuses to label, or to remove the label of, a checkpoint that was aborted or is being removed.
-fn labeled(job: &str, found: &v1::Checkpoint) -> Result<(), Failure> {
-    match found.state() {
-        v1::CheckpointState::Going => {
-            let text = format!(
-                "checkpoint {} of {job} was aborted: its label cannot change",
-                found.number
-            );
-            Err(Failure::conflict(text))
-        }
-        _ => Ok(()),
-    }
+/// What is deleted with a job.
+fn contents(job: &v1::Job) -> String {
+    let epochs = counted(job.passes.len() as u64, "epoch");
+    let checkpoints = counted(job.checkpoints.into(), "complete checkpoint");
+    format!("{epochs} in progress, {checkpoints}")
 }
 
 fn reported(found: &v1::Checkpoint) -> String {
@@ -191,33 +124,4 @@ fn reported(found: &v1::Checkpoint) -> String {
     };
     let ranks = counted(found.ranks.len() as u64, "rank");
     format!("{state}: {reported} of {ranks} reported")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_change_that_the_cluster_would_refuse_ends_with_exit_code_5() {
-        let spec = v1::DatasetSpec { uri: "u".into(), samples: 9, ..Default::default() };
-        let there =
-            v1::Dataset { name: "d".into(), spec: Some(spec.clone()), ..Default::default() };
-        assert!(same(&there, &spec).is_ok());
-        let other = v1::DatasetSpec { samples: 10, ..spec };
-        let code = |refused: Failure| crate::rolloutctl::exit::code(&refused.into());
-        assert_eq!(same(&there, &other).map_err(code), Err(5));
-
-        let trainer = |present| v1::TrainerInfo { present, ..Default::default() };
-        let job = |present| v1::Job { trainers: vec![trainer(present)], ..Default::default() };
-        assert!(deletable(&job(false)).is_ok());
-        assert_eq!(deletable(&job(true)).map_err(code), Err(5));
-
-        let label = |state: v1::CheckpointState| {
-            let found = v1::Checkpoint { number: 7, state: state.into(), ..Default::default() };
-            labeled("sft", &found).map_err(code)
-        };
-        assert_eq!(label(v1::CheckpointState::Complete), Ok(()));
-        assert_eq!(label(v1::CheckpointState::Open), Ok(()));
-        assert_eq!(label(v1::CheckpointState::Going), Err(5));
-    }
 }
