@@ -15,3 +15,10 @@ pub(super) mod revocations;
 pub(super) mod revoke;
 pub(super) mod status;
 pub(super) mod unrevoke;
+
+use std::path::Path;
+
+/// Whether a file exists, in words.
+fn there(path: &Path) -> &'static str {
+    if path.exists() { "exists" } else { "does not exist" }
+}

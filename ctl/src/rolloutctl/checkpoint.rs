@@ -10,6 +10,7 @@ pub(crate) mod verify;
 
 use rollout_proto::{Client, ClientError, services, v1};
 
+use crate::output::counted;
 use crate::rolloutctl::read::read;
 
 /// A checkpoint with its ranks, from the leader; number 0 means the last complete one.
@@ -26,4 +27,16 @@ pub(in crate::rolloutctl) async fn find(
     })
     .await?;
     Ok(answer.checkpoint.unwrap_or_default())
+}
+
+/// Its state, for a plan.
+fn reported(found: &v1::Checkpoint) -> String {
+    let reported = found.ranks.iter().filter(|rank| rank.reported).count();
+    let state = match found.state() {
+        v1::CheckpointState::Complete => "complete",
+        v1::CheckpointState::Going => "already aborted",
+        v1::CheckpointState::Open | v1::CheckpointState::Unspecified => "open",
+    };
+    let ranks = counted(found.ranks.len() as u64, "rank");
+    format!("{state}: {reported} of {ranks} reported")
 }

@@ -6,14 +6,13 @@
 //! here, with the same exit status. Deliberately absent: a promise; state may change before the command runs, and the
 //! cluster decides then.
 
-mod certificates;
-mod members;
+pub(super) mod members;
 mod runs;
-mod settings;
-mod snapshots;
 #[cfg(test)]
 mod tests;
-mod training;
+mod workers;
+
+pub(super) use workers::of_slot;
 
 use std::fmt;
 
@@ -21,17 +20,10 @@ use rollout_proto::{Client, ClientError, DryRunnable, ErrorCode, services, v1};
 use serde::Serialize;
 
 use super::Failure;
-use super::barrier::abort::AbortArgs;
 use super::each::each;
-use super::namespace::set_quota::SetQuotaArgs;
 use super::read::read;
-use super::rendezvous::close::CloseArgs;
 use super::verb::{Boxed, Globals};
-use super::worker::cordon::CordonArgs;
-use super::worker::drain::DrainArgs;
-use super::worker::uncordon::UncordonArgs;
 use crate::connect::{ConnectArgs, ConnectSettings};
-use crate::output::counted;
 use crate::output::{self, Format, Report};
 use crate::stdio::print_note;
 
@@ -172,12 +164,12 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    fn new(would: impl Into<String>, now: impl Into<String>) -> Self {
+    pub(super) fn new(would: impl Into<String>, now: impl Into<String>) -> Self {
         Self { would: would.into(), now: now.into(), checked: false }
     }
 
     /// Combines the plans of several objects.
-    async fn of_each<N>(
+    pub(super) async fn of_each<N>(
         names: &[N],
         plan: impl AsyncFn(&N) -> anyhow::Result<Self>,
     ) -> anyhow::Result<Self> {
@@ -189,7 +181,7 @@ impl Plan {
     }
 
     /// Combines several plans.
-    fn of_all(plans: Vec<Self>) -> Self {
+    pub(super) fn of_all(plans: Vec<Self>) -> Self {
         let joined =
             |part: fn(&Self) -> &str| plans.iter().map(part).collect::<Vec<_>>().join("; ");
         Self::new(joined(|plan| &plan.would), joined(|plan| &plan.now))
@@ -205,133 +197,8 @@ impl Report for Plan {
     }
 }
 
-/// The state of a worker.
-fn standing(worker: &v1::WorkerInfo) -> String {
-    let held: u64 = worker.slots.iter().map(|slot| u64::from(slot.rows_held)).sum();
-    let cordoned = worker.slots.iter().filter(|slot| slot.cordoned).count();
-    format!(
-        "{}; {}, {cordoned} cordoned; it holds {}",
-        worker.state,
-        counted(worker.slots.len() as u64, "slot"),
-        counted(held, "row")
-    )
-}
-
-/// The words for one slot of a worker, or none for all of them.
-fn slot(slot: Option<u32>) -> String {
-    slot.map_or(String::new(), |n| format!(" slot {n}"))
-}
-
-impl Planned for CordonArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        reader.workers(self.names, ("cordon worker", slot(self.slot))).await
-    }
-}
-
-impl Planned for UncordonArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        reader.workers(self.names, ("uncordon worker", slot(self.slot))).await
-    }
-}
-
-impl Planned for DrainArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        reader.workers(self.names, ("drain worker", String::new())).await
-    }
-}
-
-impl Planned for SetQuotaArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        Plan::of_each(&self.names, async |name| reader.quota(name).await).await
-    }
-}
-
-impl Planned for CloseArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        Plan::of_each(&self.jobs, async |job| reader.rendezvous(job).await).await
-    }
-}
-
-impl Planned for AbortArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let AbortArgs { job, barriers, .. } = &self;
-        Plan::of_each(barriers, async |barrier| reader.barrier(job, barrier).await).await
-    }
-}
-
 /// Reads the state that a plan needs.
 pub(super) struct Reader {
-    client: Client,
-    settings: ConnectSettings,
-}
-
-impl Reader {
-    /// Plans a change of each worker. `change` is the words before and after a worker's name.
-    async fn workers(&self, names: Vec<String>, change: (&str, String)) -> anyhow::Result<Plan> {
-        let (before, behind) = change;
-        let request = v1::ListWorkersRequest { namespace: self.settings.namespace.clone() };
-        let answer = read(&self.client, "list workers", &request, |channel, request| async move {
-            services::cluster(channel).list_workers(request).await
-        })
-        .await?;
-        let plan = |name: &String| {
-            let worker = answer.workers.iter().find(|worker| worker.name == *name);
-            let now = worker.map_or("it is not registered".to_owned(), standing);
-            Plan::new(format!("{before} {name}{behind}"), now)
-        };
-        Ok(Plan::of_all(names.iter().map(plan).collect()))
-    }
-
-    async fn quota(&self, name: &str) -> anyhow::Result<Plan> {
-        let now = match super::namespace::describe::ask(&self.client, name).await {
-            Ok(found) => super::namespace::describe::usage(found),
-            Err(error) if error.exit_code() == 4 => "it does not exist".to_owned(),
-            Err(error) => return Err(error.into()),
-        };
-        Ok(Plan::new(format!("set the quota of namespace {name}"), now))
-    }
-
-    async fn rendezvous(&self, job: &str) -> anyhow::Result<Plan> {
-        let namespace = self.settings.namespace.clone();
-        let name = v1::JobName { namespace, job: job.to_owned() };
-        let request = v1::RendezvousDescribeRequest { job: Some(name), ..Default::default() };
-        let described =
-            read(&self.client, "describe rendezvous", &request, |channel, request| async move {
-                services::rendezvous(channel).describe(request).await
-            })
-            .await;
-        let now = match described {
-            Ok(answer) => {
-                let info = answer.rendezvous.unwrap_or_default();
-                let participants = counted(info.participants.into(), "participant");
-                format!("{}, round {}, {participants}", info.state, info.round)
-            }
-            // An unused rendezvous is closed before its first participant joins.
-            Err(error) if error.exit_code() == 4 => "it does not exist yet".to_owned(),
-            Err(error) => return Err(error.into()),
-        };
-        Ok(Plan::new(
-            format!("close the rendezvous of job {job} permanently: no participant can join"),
-            now,
-        ))
-    }
-
-    async fn barrier(&self, job: &str, barrier: &str) -> anyhow::Result<Plan> {
-        let namespace = self.settings.namespace.clone();
-        let name = v1::JobName { namespace, job: job.to_owned() };
-        let name = v1::BarrierName { job: Some(name), barrier: barrier.to_owned() };
-        let request = v1::BarrierDescribeRequest { barrier: Some(name) };
-        let answer =
-            read(&self.client, "describe barrier", &request, |channel, request| async move {
-                services::barrier(channel).describe(request).await
-            })
-            .await?;
-        let now = answer.generations.last().map_or("it does not exist yet".to_owned(), |last| {
-            format!(
-                "generation {} is {}: {} of {} arrived",
-                last.generation, last.state, last.arrived, last.expected
-            )
-        });
-        Ok(Plan::new(format!("abort barrier {barrier} of {job}, if it waits"), now))
-    }
+    pub(super) client: Client,
+    pub(super) settings: ConnectSettings,
 }

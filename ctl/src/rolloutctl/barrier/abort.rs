@@ -8,8 +8,11 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
+};
 use crate::rolloutctl::each::each;
+use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -83,6 +86,32 @@ impl Checked for AbortArgs {
         self.check()?;
         for_each(&self.barriers, |barrier| self.request(namespace, barrier))
     }
+}
+
+impl Planned for AbortArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let AbortArgs { job, barriers, .. } = &self;
+        Plan::of_each(barriers, async |barrier| plan(reader, job, barrier).await).await
+    }
+}
+
+async fn plan(reader: &Reader, job: &str, barrier: &str) -> anyhow::Result<Plan> {
+    let namespace = reader.settings.namespace.clone();
+    let name = v1::JobName { namespace, job: job.to_owned() };
+    let name = v1::BarrierName { job: Some(name), barrier: barrier.to_owned() };
+    let request = v1::BarrierDescribeRequest { barrier: Some(name) };
+    let answer =
+        read(&reader.client, "describe barrier", &request, |channel, request| async move {
+            services::barrier(channel).describe(request).await
+        })
+        .await?;
+    let now = answer.generations.last().map_or("it does not exist yet".to_owned(), |last| {
+        format!(
+            "generation {} is {}: {} of {} arrived",
+            last.generation, last.state, last.arrived, last.expected
+        )
+    });
+    Ok(Plan::new(format!("abort barrier {barrier} of {job}, if it waits"), now))
 }
 
 async fn abort(

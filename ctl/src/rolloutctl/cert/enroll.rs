@@ -10,9 +10,10 @@ use rollout_proto::enrolment::{self, EnrolError, Enrolled, JoinToken};
 use rollout_proto::{ClientError, TlsFiles};
 use serde::Serialize;
 
+use crate::connect::ConnectArgs;
 use crate::output::{self, Report};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::planned_here;
+use crate::rolloutctl::dry_run::{Plan, PlannedHere, planned_here};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// The default time to try members.
@@ -108,6 +109,14 @@ impl Verb for EnrollArgs {
         let patience = globals.connect.timeout.unwrap_or(PATIENCE);
         let enrolled = enrolment::enrol(&token, &self.name, &self.at, &files, patience).await;
         output::emit(globals.format, &Certified::new(files, enrolled.map_err(failed)?))
+    }
+}
+
+impl PlannedHere for EnrollArgs {
+    fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
+        let files = enrolment::files_in(&self.out_dir, &self.name);
+        let would = format!("enroll {} with a join token", self.name);
+        Ok(Plan::new(would, format!("{} {}", files.cert.display(), super::there(&files.cert))))
     }
 }
 

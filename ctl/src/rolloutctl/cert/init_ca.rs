@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use rollout_proto::pki;
 use serde::Serialize;
 
+use crate::connect::ConnectArgs;
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::planned_here;
+use crate::rolloutctl::dry_run::{Plan, PlannedHere, planned_here};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Where, and for whom.
@@ -43,6 +44,15 @@ impl Verb for InitCaArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let ca_file = pki::init_ca(&self.ca_dir, &self.cluster)?;
         output::emit(globals.format, &Authority { cluster: self.cluster.clone(), ca_file })
+    }
+}
+
+impl PlannedHere for InitCaArgs {
+    fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
+        let key = self.ca_dir.join("ca.key");
+        let now = format!("{} {}", key.display(), super::there(&key));
+        let would = format!("create a CA in {} unless it has one", self.ca_dir.display());
+        Ok(Plan::new(would, now))
     }
 }
 

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use rollout_proto::pki;
 use serde::Serialize;
 
+use crate::connect::ConnectArgs;
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::planned_here;
+use crate::rolloutctl::dry_run::{Plan, PlannedHere, planned_here};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Below which authority, and where to.
@@ -50,6 +51,15 @@ impl Verb for InitIssuerArgs {
         let files = pki::init_issuer(&self.ca_dir, &self.out_dir, self.days)?;
         let (issuer_cert_file, issuer_key_file) = (files.cert, files.key);
         output::emit(globals.format, &IntermediateCa { issuer_cert_file, issuer_key_file })
+    }
+}
+
+impl PlannedHere for InitIssuerArgs {
+    fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
+        let key = self.out_dir.join("issuer.key");
+        let now = format!("{} {}", key.display(), super::there(&key));
+        let would = format!("create an intermediate CA below {}", self.ca_dir.display());
+        Ok(Plan::new(would, now))
     }
 }
 

@@ -9,9 +9,10 @@ use rollout_proto::{Role, pki};
 use serde::Serialize;
 
 use super::instant::parse_instant;
+use crate::connect::ConnectArgs;
 use crate::output::{self, Report};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::planned_here;
+use crate::rolloutctl::dry_run::{Plan, PlannedHere, planned_here};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Whom the certificate names.
@@ -99,6 +100,19 @@ impl Verb for IssueArgs {
                 key_file: files.key,
             },
         )
+    }
+}
+
+impl PlannedHere for IssueArgs {
+    fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
+        let file = self.out_dir.join(format!("{}-{}.pem", self.role, self.name));
+        let key = self.ca_dir.join("ca.key");
+        if !key.exists() {
+            let text = format!("{} contains no CA: create one first", self.ca_dir.display());
+            return Err(Failure::failed(text).into());
+        }
+        let would = format!("issue a certificate for {} {}", self.role, self.name);
+        Ok(Plan::new(would, format!("{} {}", file.display(), super::there(&file))))
     }
 }
 

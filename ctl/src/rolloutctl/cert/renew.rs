@@ -2,12 +2,15 @@
 //!
 //! Invariant: the key stays here, and the certificate is replaced in place.
 
-use rollout_proto::{Security, enrolment};
+use std::time::{Duration, UNIX_EPOCH};
+
+use rollout_proto::{Security, enrolment, pki};
 
 use super::enroll::{Certified, failed};
-use crate::output;
+use crate::connect::ConnectArgs;
+use crate::output::{self, rfc3339};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::planned_here;
+use crate::rolloutctl::dry_run::{Plan, PlannedHere, planned_here};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// No arguments.
@@ -27,5 +30,18 @@ impl Verb for RenewArgs {
         let client = settings.client(None)?;
         let enrolled = enrolment::renew(&client, &files).await.map_err(failed)?;
         output::emit(globals.format, &Certified::new(files, enrolled))
+    }
+}
+
+impl PlannedHere for RenewArgs {
+    fn plan(self, connect: &ConnectArgs) -> anyhow::Result<Plan> {
+        let Security::Mtls(files) = connect.settings()?.security else {
+            return Err(Failure::usage("without TLS there is no certificate to renew").into());
+        };
+        let info = pki::inspect(&files.cert)?;
+        let ends_s = u64::try_from(info.validity.not_after_unix).unwrap_or_default();
+        let ends = rfc3339(UNIX_EPOCH + Duration::from_secs(ends_s));
+        let now = format!("{} expires at {ends}", files.cert.display());
+        Ok(Plan::new("renew your own certificate", now))
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! Invariant: a revocation that locks out the caller is refused unless `--force` is given; the cluster checks it.
 
-use rollout_proto::{services, v1};
+use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
 
 use super::instant::{parse_instant, shown};
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, one, planned};
+use crate::rolloutctl::dry_run::{Checked, Plan, Planned, PlannedRequest, Reader, one, planned};
 use crate::rolloutctl::request::numbered;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -61,10 +61,7 @@ struct Revoked {
 }
 
 /// The affected certificates, in words: "certificates of worker/gpu-7 issued before 2026-11-27T09:30:00Z".
-pub(in crate::rolloutctl) fn certificates(
-    identity: Option<&str>,
-    issued_before: Option<u64>,
-) -> String {
+fn certificates(identity: Option<&str>, issued_before: Option<u64>) -> String {
     let whose = identity.unwrap_or("everyone");
     match issued_before {
         Some(before) => format!("certificates of {whose} issued before {}", shown(before)),
@@ -110,6 +107,47 @@ impl Verb for RevokeArgs {
 impl Checked for RevokeArgs {
     fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         one(&self.identity.as_deref().unwrap_or("everyone"), &self.request())
+    }
+}
+
+impl Planned for RevokeArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let would = certificates(self.identity.as_deref(), self.issued_before);
+        plans(reader, &[self.identity], Some(&would)).await
+    }
+}
+
+/// Plans the revocation of the certificates of each identity, or with `None` in `revoked`, its withdrawal.
+pub(super) async fn plans(
+    reader: &Reader,
+    identities: &[Option<String>],
+    revoked: Option<&str>,
+) -> anyhow::Result<Plan> {
+    let answer = reader
+        .client
+        .with_leader_opts("list revocations", CallOptions::read(), |channel| async move {
+            services::certificates(channel).list_revocations(v1::ListRevocationsRequest {}).await
+        })
+        .await?;
+    let plan = |identity: &Option<String>| {
+        revocation_plan(&answer.revocations, identity.as_deref(), revoked)
+    };
+    Ok(Plan::of_all(identities.iter().map(plan).collect()))
+}
+
+/// `revoked` has the certificates to revoke; None: those of the identity are to be accepted again.
+fn revocation_plan(all: &[v1::Revocation], identity: Option<&str>, revoked: Option<&str>) -> Plan {
+    let whose = identity.unwrap_or("everyone");
+    let now = match all.iter().find(|there| there.identity == identity.unwrap_or_default()) {
+        Some(there) => {
+            let which = certificates(identity, there.issued_before_s);
+            format!("{which} are revoked")
+        }
+        None => format!("no certificates of {whose} are revoked"),
+    };
+    match revoked {
+        Some(which) => Plan::new(format!("revoke {which}"), now),
+        None => Plan::new(format!("accept the certificates of {whose} again"), now),
     }
 }
 

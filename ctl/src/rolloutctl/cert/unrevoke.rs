@@ -3,9 +3,12 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
+use super::revoke::plans;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, one, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, one, planned,
+};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -59,6 +62,16 @@ impl Checked for UnrevokeArgs {
             true => one(&"everyone", &request("")),
             false => for_each(&self.identities, |identity| request(identity)),
         }
+    }
+}
+
+impl Planned for UnrevokeArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let identities: Vec<Option<String>> = match self.everyone {
+            true => vec![None],
+            false => self.identities.into_iter().map(Some).collect(),
+        };
+        plans(reader, &identities, None).await
     }
 }
 

@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, job_name, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, job_name, planned,
+};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -57,6 +59,18 @@ impl Checked for AbortArgs {
             number: *number,
         })
     }
+}
+
+impl Planned for AbortArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let AbortArgs { job, numbers } = self;
+        Plan::of_each(&numbers, async |number| plan(reader, &job, *number).await).await
+    }
+}
+
+async fn plan(reader: &Reader, job: &str, number: u32) -> anyhow::Result<Plan> {
+    let found = super::find(&reader.client, &reader.settings.namespace, job, number).await?;
+    Ok(Plan::new(format!("abort checkpoint {number} of {job}"), super::reported(&found)))
 }
 
 async fn abort(

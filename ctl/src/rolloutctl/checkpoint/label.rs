@@ -4,7 +4,9 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, job_name, one, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, job_name, one, planned,
+};
 use crate::rolloutctl::request::numbered;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -80,6 +82,22 @@ impl Checked for LabelArgs {
             label: self.label.clone().unwrap_or_default(),
         };
         one(&self.number, &request)
+    }
+}
+
+impl Planned for LabelArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let (job, number) = (&self.job, self.number);
+        let found = super::find(&reader.client, &reader.settings.namespace, job, number).await?;
+        let would = match &self.label {
+            Some(label) => format!("keep checkpoint {number} of {job} as {label}"),
+            None => format!("remove the label of checkpoint {number} of {job}"),
+        };
+        let label = match found.label.as_str() {
+            "" => "no label".to_owned(),
+            label => format!("label {label}"),
+        };
+        Ok(Plan::new(would, format!("{}; {label}", super::reported(&found))))
     }
 }
 

@@ -11,9 +11,9 @@ use rollout_proto::{
 };
 use serde::Serialize;
 
-use crate::output::{self, Report};
+use crate::output::{self, Report, counted};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::client_plan;
+use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
 use crate::rolloutctl::member::list;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::stdio::to_stderr;
@@ -131,6 +131,18 @@ impl Verb for BootstrapArgs {
         }
         let members = self.members.into_iter().map(|member| member.name).collect();
         output::emit(globals.format, &Bootstrapped { cluster_id, created, members })
+    }
+}
+
+impl Planned for BootstrapArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let mut now = Vec::new();
+        for member in &self.members {
+            now.push(reader.new_member(&member.name, &member.client_addr).await?);
+        }
+        let members = counted(self.members.len() as u64, "member");
+        let would = format!("form a cluster of {members} on {}", self.store);
+        Ok(Plan::new(would, now.join("; ")))
     }
 }
 

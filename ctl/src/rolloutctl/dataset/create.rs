@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::summary::Dataset;
 use crate::output::counted;
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, one, planned};
+use crate::rolloutctl::dry_run::{Checked, Plan, Planned, PlannedRequest, Reader, one, planned};
 use crate::rolloutctl::request::Numbered;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -112,6 +112,20 @@ impl Checked for CreateArgs {
             spec: Some(self.spec()),
         };
         one(&self.name, &request)
+    }
+}
+
+impl Planned for CreateArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let found = super::find(reader, &self.name).await?;
+        let now = match &found {
+            None => "it does not exist",
+            Some(found) if found.spec == Some(self.spec()) => {
+                "it exists with the same definition: no change"
+            }
+            Some(_) => "it exists with a different definition",
+        };
+        Ok(Plan::new(format!("create dataset {}", self.name), now))
     }
 }
 

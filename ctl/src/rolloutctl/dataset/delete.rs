@@ -6,9 +6,11 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Format, Report, counted};
 use crate::rolloutctl::consent::{self, Consent};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
+};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -54,6 +56,21 @@ impl Checked for DeleteArgs {
             name: name.clone(),
         })
     }
+}
+
+impl Planned for DeleteArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        Plan::of_each(&self.names, async |name| plan(reader, name).await).await
+    }
+}
+
+async fn plan(reader: &Reader, name: &str) -> anyhow::Result<Plan> {
+    let found = super::find(reader, name).await?;
+    let now = found.map_or("it does not exist".to_owned(), |found| {
+        let samples = counted(found.spec.unwrap_or_default().samples, "sample");
+        format!("{samples} in {}", counted(found.shards.into(), "shard"))
+    });
+    Ok(Plan::new(format!("delete dataset {name}; its data stays"), now))
 }
 
 async fn delete(

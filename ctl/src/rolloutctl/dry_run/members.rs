@@ -1,110 +1,39 @@
-//! Plans of membership changes, and of the bootstrap.
+//! What the plans of membership changes and of the bootstrap check.
 //!
 //! Invariant: a change that would leave the cluster without a majority that can continue at once is refused here too,
 //! with exit status 6: a removal, and a transfer to a member that lags behind.
 
 use rollout_proto::Endpoint;
 
-use super::{Plan, Planned, Reader};
-use crate::output::counted;
+use super::Reader;
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::cluster::bootstrap::BootstrapArgs;
-use crate::rolloutctl::leader::transfer::TransferArgs;
-use crate::rolloutctl::member::add::AddArgs;
-use crate::rolloutctl::member::list::{self, MemberLine};
-use crate::rolloutctl::member::promote::PromoteArgs;
-use crate::rolloutctl::member::remove::RemoveArgs;
-use crate::rolloutctl::member::replace::ReplaceArgs;
-use crate::rolloutctl::member::update::UpdateArgs;
+use crate::rolloutctl::member::list::MemberLine;
 use crate::rolloutctl::status::distrust::{self, NoAnswer};
 use crate::rolloutctl::status::{self, AWAITING_REPLACE, Survey, fix};
 
 /// How many entries a member may lack to lead or to count; `rollout-raft` refuses more.
 const LACKS_MAX: u64 = 256;
 
-fn find<'a>(members: &'a [MemberLine], name: &str) -> Result<&'a MemberLine, Failure> {
+pub(in crate::rolloutctl) fn find<'a>(
+    members: &'a [MemberLine],
+    name: &str,
+) -> Result<&'a MemberLine, Failure> {
     let found = members.iter().find(|member| member.name == name);
     found.ok_or_else(|| Failure::not_found(format!("there is no member {name:?}")))
 }
 
 /// The state of a member.
-fn line(member: &MemberLine) -> String {
+pub(in crate::rolloutctl) fn line(member: &MemberLine) -> String {
     format!("{} is a {}, {} behind", member.name, member.standing(), member.lacks_entries())
-}
-
-impl Planned for AddArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let list = list::ask(&reader.client).await?;
-        if find(&list.members, &self.name).is_ok() {
-            let text = format!("member {} already exists", self.name);
-            return Err(Failure::conflict(text).into());
-        }
-        let would = format!("add member {} as a learner that catches up", self.name);
-        let at = self.new.client_addr.to_string();
-        Ok(Plan::new(would, reader.new_member(&self.name, &at).await?))
-    }
-}
-
-impl Planned for ReplaceArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let list = list::ask(&reader.client).await?;
-        let old = line(voter_of(&list.members, find(&list.members, &self.old)?)?);
-        let name = self.new_name.unwrap_or_else(|| self.old.clone());
-        let (peer, client) = (&self.new.peer_addr, &self.new.client_addr);
-        let fresh = (name.as_str(), peer.to_string(), client.to_string());
-        check_place(&list.members, &self.old, &fresh)?;
-        let at = self.new.client_addr.to_string();
-        let new = reader.new_member(&name, &at).await?;
-        let would = format!("replace {} by member {name}", self.old);
-        Ok(Plan::new(would, format!("{old}; {new}")))
-    }
-}
-
-impl Planned for RemoveArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let list = list::ask(&reader.client).await?;
-        let member = find(&list.members, &self.name)?;
-        let survey = status::survey(&reader.client).await;
-        check_majority(&list.members, &survey, &self.name)?;
-        Ok(Plan::new(format!("remove member {} for good", self.name), line(member)))
-    }
-}
-
-impl Planned for PromoteArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let list = list::ask(&reader.client).await?;
-        let now = line(find(&list.members, &self.name)?);
-        Ok(Plan::new(format!("give {} a vote once it has caught up", self.name), now))
-    }
-}
-
-impl Planned for UpdateArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let list = list::ask(&reader.client).await?;
-        let member = find(&list.members, &self.name)?;
-        let now = format!(
-            "peer {}, client {}, zone {:?}",
-            member.peer_addr, member.client_addr, member.zone
-        );
-        Ok(Plan::new(format!("record another address or zone of {}", self.name), now))
-    }
-}
-
-impl Planned for BootstrapArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        reader.bootstrap(&self).await
-    }
-}
-
-impl Planned for TransferArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        reader.transfer(self.name.as_deref()).await
-    }
 }
 
 impl Reader {
     /// The state of a process that is to become a member: it must be waiting, with an empty directory.
-    async fn new_member(&self, name: &str, address: &str) -> anyhow::Result<String> {
+    pub(in crate::rolloutctl) async fn new_member(
+        &self,
+        name: &str,
+        address: &str,
+    ) -> anyhow::Result<String> {
         let endpoint = Endpoint::seed(address)?;
         let answer = status::ask_one(&self.settings, &endpoint).await;
         let answer = answer.map_err(|why: NoAnswer| match why.distrusted {
@@ -130,43 +59,13 @@ impl Reader {
         }
         Ok(format!("{name} waits at {address}"))
     }
-
-    async fn bootstrap(&self, args: &BootstrapArgs) -> anyhow::Result<Plan> {
-        let mut now = Vec::new();
-        for member in &args.members {
-            now.push(self.new_member(&member.name, &member.client_addr).await?);
-        }
-        let members = counted(args.members.len() as u64, "member");
-        let would = format!("form a cluster of {members} on {}", args.store);
-        Ok(Plan::new(would, now.join("; ")))
-    }
-
-    async fn transfer(&self, to: Option<&str>) -> anyhow::Result<Plan> {
-        let list = list::ask(&self.client).await?;
-        let leader = list.leader.clone().unwrap_or_else(|| "no member".to_owned());
-        let would = match to {
-            None => {
-                check_successor(&list.members, &status::survey(&self.client).await)?;
-                "transfer leadership to the member with the longest log".to_owned()
-            }
-            Some(name) => {
-                let Some(member) = list.members.iter().find(|member| member.name == name) else {
-                    return Err(Failure::not_found(format!("there is no member {name:?}")).into());
-                };
-                if member.role == "learner" {
-                    let text = format!("{name} is a learner: it has no vote, and cannot lead");
-                    return Err(Failure::conflict(text).into());
-                }
-                check_pace(member, &status::survey(&self.client).await)?;
-                format!("transfer leadership to {name}, {} behind", member.lacks_entries())
-            }
-        };
-        Ok(Plan::new(would, format!("{leader} leads")))
-    }
 }
 
 /// The voter with the name of `found`: a learner does not occupy a voter's place.
-fn voter_of<'a>(members: &'a [MemberLine], found: &MemberLine) -> Result<&'a MemberLine, Failure> {
+pub(in crate::rolloutctl) fn voter_of<'a>(
+    members: &'a [MemberLine],
+    found: &MemberLine,
+) -> Result<&'a MemberLine, Failure> {
     let name = &found.name;
     let voter = members.iter().find(|member| member.name == *name && member.role != "learner");
     voter.ok_or_else(|| {
@@ -178,7 +77,7 @@ fn voter_of<'a>(members: &'a [MemberLine], found: &MemberLine) -> Result<&'a Mem
 
 /// Refuses the place of a voter that another member is already taking; a repeat, by name, peer and client address, is
 /// allowed.
-fn check_place(
+pub(in crate::rolloutctl) fn check_place(
     members: &[MemberLine],
     old: &str,
     (name, peer, client): &(&str, String, String),
@@ -202,7 +101,10 @@ fn check_place(
 }
 
 /// Refuses if no other member could lead.
-fn check_successor(members: &[MemberLine], survey: &Survey) -> Result<(), Failure> {
+pub(in crate::rolloutctl) fn check_successor(
+    members: &[MemberLine],
+    survey: &Survey,
+) -> Result<(), Failure> {
     let mut others = members.iter().filter(|member| member.role == "voter").peekable();
     if others.peek().is_none() {
         return Err(Failure::conflict("there is no other voter".to_owned()));
@@ -218,7 +120,10 @@ fn check_successor(members: &[MemberLine], survey: &Survey) -> Result<(), Failur
 }
 
 /// Refuses a successor that does not answer, or for which writes would have to wait.
-fn check_pace(member: &MemberLine, survey: &Survey) -> Result<(), Failure> {
+pub(in crate::rolloutctl) fn check_pace(
+    member: &MemberLine,
+    survey: &Survey,
+) -> Result<(), Failure> {
     let name = &member.name;
     let problem = if !survey.takes_part(name) {
         "does not answer".to_owned()
@@ -236,7 +141,11 @@ fn lags(member: &MemberLine) -> bool {
 }
 
 /// The same check as the leader's, by the members that answer now.
-fn check_majority(members: &[MemberLine], survey: &Survey, gone: &str) -> Result<(), Failure> {
+pub(in crate::rolloutctl) fn check_majority(
+    members: &[MemberLine],
+    survey: &Survey,
+    gone: &str,
+) -> Result<(), Failure> {
     let was_voter = members.iter().any(|member| member.name == gone && member.role != "learner");
     if !was_voter {
         return Ok(());

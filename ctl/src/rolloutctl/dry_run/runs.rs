@@ -1,78 +1,30 @@
-//! Plans of changes to runs.
+//! What the plans of changes to runs show.
 //!
 //! Deliberately absent: whether the run's state allows the change, which the leader decides.
 
 use rollout_proto::{ClientError, services, v1};
 
-use super::{Plan, Planned, Reader};
+use super::{Plan, Reader};
 use crate::output::{count, counted};
-use crate::rolloutctl::item::retry::RetryArgs as ItemRetryArgs;
 use crate::rolloutctl::read::read;
-use crate::rolloutctl::run::cancel::CancelArgs;
-use crate::rolloutctl::run::delete::DeleteArgs;
-use crate::rolloutctl::run::pause::PauseArgs;
-use crate::rolloutctl::run::resume::ResumeArgs;
-use crate::rolloutctl::run::retry::RetryArgs as RunRetryArgs;
-use crate::rolloutctl::run::set_deadline::SetDeadlineArgs;
 use crate::rolloutctl::run::summary::Run;
 
-impl Planned for CancelArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let would = |name: &str| format!("cancel run {name}");
-        reader.runs(&self.which.names, would).await
-    }
-}
-
-impl Planned for PauseArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let would = |name: &str| format!("pause run {name}");
-        reader.runs(&self.which.names, would).await
-    }
-}
-
-impl Planned for ResumeArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let would = |name: &str| format!("resume run {name}");
-        reader.runs(&self.which.names, would).await
-    }
-}
-
-impl Planned for RunRetryArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let would = |name: &str| format!("retry all failed rows of run {name}");
-        reader.runs(&self.names, would).await
-    }
-}
-
-impl Planned for SetDeadlineArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let verb = if self.deadline.is_some() { "set" } else { "remove" };
-        let would = |name: &str| format!("{verb} the deadline of run {name}");
-        reader.runs(&self.names, would).await
-    }
-}
-
-impl Planned for DeleteArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let would = |name: &str| format!("delete run {name} with its input, results and record");
-        reader.runs(&self.names, would).await
-    }
-}
-
-impl Planned for ItemRetryArgs {
-    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let rows = counted(self.rows.len() as u64, "row");
-        let would = format!("retry {rows} of run {}", self.run);
-        reader.run(&self.run, would).await
-    }
-}
-
 impl Reader {
-    async fn runs(&self, names: &[String], would: impl Fn(&str) -> String) -> anyhow::Result<Plan> {
+    /// Plans a change of each run. `would` has the words for a run's name.
+    pub(in crate::rolloutctl) async fn runs(
+        &self,
+        names: &[String],
+        would: impl Fn(&str) -> String,
+    ) -> anyhow::Result<Plan> {
         Plan::of_each(names, async |name| self.run(name, would(name)).await).await
     }
 
-    async fn run(&self, name: &str, would: String) -> anyhow::Result<Plan> {
+    /// Plans a change of one run.
+    pub(in crate::rolloutctl) async fn run(
+        &self,
+        name: &str,
+        would: String,
+    ) -> anyhow::Result<Plan> {
         Ok(Plan::new(would, state(&self.find_run(name).await?)))
     }
 

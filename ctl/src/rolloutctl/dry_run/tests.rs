@@ -66,7 +66,7 @@ impl Cluster for Leader {
         &self,
         _: Request<v1::ListSettingsRequest>,
     ) -> Result<Response<v1::ListSettingsResponse>, Status> {
-        let settings = super::settings::tests::one_setting(3);
+        let settings = crate::rolloutctl::cluster::set::tests::one_setting(3);
         Ok(Response::new(v1::ListSettingsResponse { header: header(), ..settings }))
     }
 }

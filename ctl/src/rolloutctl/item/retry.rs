@@ -9,7 +9,7 @@ use crate::connect::ConnectArgs;
 use crate::hint::namespace_flag;
 use crate::output::counted;
 use crate::output::{self, Format, Report, u64_string};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, one, planned};
+use crate::rolloutctl::dry_run::{Checked, Plan, Planned, PlannedRequest, Reader, one, planned};
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -119,6 +119,14 @@ impl Verb for RetryArgs {
 impl Checked for RetryArgs {
     fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         one(&self.run, &request(namespace, &self.run, Some(self.named()?)))
+    }
+}
+
+impl Planned for RetryArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let rows = counted(self.rows.len() as u64, "row");
+        let would = format!("retry {rows} of run {}", self.run);
+        reader.run(&self.run, would).await
     }
 }
 

@@ -6,11 +6,14 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Format, Report, counted};
 use crate::rolloutctl::consent::{self, Consent};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, job_name, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, job_name, planned,
+};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::shard::list as jobs;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which job.
@@ -53,6 +56,30 @@ impl Checked for DeleteArgs {
             job: job_name(namespace, job),
         })
     }
+}
+
+impl Planned for DeleteArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        Plan::of_each(&self.jobs, async |job| plan(reader, job).await).await
+    }
+}
+
+async fn plan(reader: &Reader, name: &str) -> anyhow::Result<Plan> {
+    let found = jobs::ask(&reader.client, &reader.settings.namespace, Some(name)).await;
+    let now = match found {
+        Ok(found) => found.first().map(contents),
+        Err(error) if error.exit_code() == 4 => None,
+        Err(error) => return Err(error.into()),
+    };
+    let now = now.unwrap_or_else(|| "it does not exist".to_owned());
+    Ok(Plan::new(format!("delete job {name} with its claims and its checkpoints"), now))
+}
+
+/// What is deleted with a job.
+fn contents(job: &v1::Job) -> String {
+    let epochs = counted(job.passes.len() as u64, "epoch");
+    let checkpoints = counted(job.checkpoints.into(), "complete checkpoint");
+    format!("{epochs} in progress, {checkpoints}")
 }
 
 async fn delete(

@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use crate::completer::{self, Names};
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::client_plan;
+use crate::rolloutctl::dry_run::members::{check_pace, check_successor};
+use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
+use crate::rolloutctl::member::list;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::rolloutctl::{Failure, status};
 
@@ -70,6 +72,31 @@ impl Verb for TransferArgs {
             .map_err(|error| again(error, &from))?;
         let leader = successor(&client, &answer.from, self.name.as_deref()).await?;
         output::emit(globals.format, &Transferred { from: answer.from, leader })
+    }
+}
+
+impl Planned for TransferArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let list = list::ask(&reader.client).await?;
+        let leader = list.leader.clone().unwrap_or_else(|| "no member".to_owned());
+        let would = match self.name.as_deref() {
+            None => {
+                check_successor(&list.members, &status::survey(&reader.client).await)?;
+                "transfer leadership to the member with the longest log".to_owned()
+            }
+            Some(name) => {
+                let Some(member) = list.members.iter().find(|member| member.name == name) else {
+                    return Err(Failure::not_found(format!("there is no member {name:?}")).into());
+                };
+                if member.role == "learner" {
+                    let text = format!("{name} is a learner: it has no vote, and cannot lead");
+                    return Err(Failure::conflict(text).into());
+                }
+                check_pace(member, &status::survey(&reader.client).await)?;
+                format!("transfer leadership to {name}, {} behind", member.lacks_entries())
+            }
+        };
+        Ok(Plan::new(would, format!("{leader} leads")))
     }
 }
 

@@ -5,9 +5,12 @@ use std::time::Duration;
 use rollout_proto::{HostPort, services, v1};
 
 use super::joining::{self, Joined};
+use super::list;
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format};
-use crate::rolloutctl::dry_run::client_plan;
+use crate::rolloutctl::Failure;
+use crate::rolloutctl::dry_run::members::find;
+use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Where a new member is.
@@ -83,5 +86,18 @@ impl Verb for AddArgs {
     /// Adds a member.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         add(&globals.connect, globals.format, (self.name, None), self.new, self.learner_only).await
+    }
+}
+
+impl Planned for AddArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let list = list::ask(&reader.client).await?;
+        if find(&list.members, &self.name).is_ok() {
+            let text = format!("member {} already exists", self.name);
+            return Err(Failure::conflict(text).into());
+        }
+        let would = format!("add member {} as a learner that catches up", self.name);
+        let at = self.new.client_addr.to_string();
+        Ok(Plan::new(would, reader.new_member(&self.name, &at).await?))
     }
 }

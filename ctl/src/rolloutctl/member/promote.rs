@@ -3,9 +3,11 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
+use super::list;
 use crate::completer::{self, Names};
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::client_plan;
+use crate::rolloutctl::dry_run::members::{find, line};
+use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which learner.
@@ -43,6 +45,14 @@ impl Verb for PromoteArgs {
             })
             .await?;
         output::emit(globals.format, &Promoted { member: self.name })
+    }
+}
+
+impl Planned for PromoteArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let list = list::ask(&reader.client).await?;
+        let now = line(find(&list.members, &self.name)?);
+        Ok(Plan::new(format!("give {} a vote once it has caught up", self.name), now))
     }
 }
 

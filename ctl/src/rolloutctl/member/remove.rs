@@ -3,10 +3,13 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
+use super::list;
 use crate::completer::{self, Names};
 use crate::output::{self, Report};
 use crate::rolloutctl::consent;
-use crate::rolloutctl::dry_run::client_plan;
+use crate::rolloutctl::dry_run::members::{check_majority, find, line};
+use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
+use crate::rolloutctl::status;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which member.
@@ -45,6 +48,16 @@ impl Verb for RemoveArgs {
             })
             .await?;
         output::emit(globals.format, &Removed { member: self.name })
+    }
+}
+
+impl Planned for RemoveArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let list = list::ask(&reader.client).await?;
+        let member = find(&list.members, &self.name)?;
+        let survey = status::survey(&reader.client).await;
+        check_majority(&list.members, &survey, &self.name)?;
+        Ok(Plan::new(format!("remove member {} for good", self.name), line(member)))
     }
 }
 

@@ -1,8 +1,10 @@
 //! `rolloutctl member replace OLD [NEW]`: a new member gets the old one's vote in the step that removes the old one.
 
 use super::add::{NewMember, add};
+use super::list;
 use crate::completer::{self, Names};
-use crate::rolloutctl::dry_run::client_plan;
+use crate::rolloutctl::dry_run::members::{check_place, find, line, voter_of};
+use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Who replaces whom.
@@ -24,5 +26,20 @@ impl Verb for ReplaceArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let name = self.new_name.unwrap_or_else(|| self.old.clone());
         add(&globals.connect, globals.format, (name, Some(self.old)), self.new, false).await
+    }
+}
+
+impl Planned for ReplaceArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let list = list::ask(&reader.client).await?;
+        let old = line(voter_of(&list.members, find(&list.members, &self.old)?)?);
+        let name = self.new_name.unwrap_or_else(|| self.old.clone());
+        let (peer, client) = (&self.new.peer_addr, &self.new.client_addr);
+        let fresh = (name.as_str(), peer.to_string(), client.to_string());
+        check_place(&list.members, &self.old, &fresh)?;
+        let at = self.new.client_addr.to_string();
+        let new = reader.new_member(&name, &at).await?;
+        let would = format!("replace {} by member {name}", self.old);
+        Ok(Plan::new(would, format!("{old}; {new}")))
     }
 }

@@ -3,9 +3,11 @@
 use rollout_proto::{HostPort, services, v1};
 use serde::Serialize;
 
+use super::list;
 use crate::completer::{self, Names};
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::client_plan;
+use crate::rolloutctl::dry_run::members::find;
+use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// What is new.
@@ -57,6 +59,18 @@ impl Verb for UpdateArgs {
             })
             .await?;
         output::emit(globals.format, &Updated { member: self.name })
+    }
+}
+
+impl Planned for UpdateArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let list = list::ask(&reader.client).await?;
+        let member = find(&list.members, &self.name)?;
+        let now = format!(
+            "peer {}, client {}, zone {:?}",
+            member.peer_addr, member.client_addr, member.zone
+        );
+        Ok(Plan::new(format!("record another address or zone of {}", self.name), now))
     }
 }
 

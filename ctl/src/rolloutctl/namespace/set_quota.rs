@@ -9,7 +9,9 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
+};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -79,6 +81,21 @@ impl Checked for SetQuotaArgs {
             ..wanted.clone()
         })
     }
+}
+
+impl Planned for SetQuotaArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        Plan::of_each(&self.names, async |name| plan(reader, name).await).await
+    }
+}
+
+async fn plan(reader: &Reader, name: &str) -> anyhow::Result<Plan> {
+    let now = match super::describe::ask(&reader.client, name).await {
+        Ok(found) => super::describe::usage(found),
+        Err(error) if error.exit_code() == 4 => "it does not exist".to_owned(),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Plan::new(format!("set the quota of namespace {name}"), now))
 }
 
 async fn set(

@@ -6,10 +6,13 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Format, Report, counted};
 use crate::rolloutctl::consent;
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, job_name, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, job_name, planned,
+};
 use crate::rolloutctl::each::each;
+use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -55,6 +58,37 @@ impl Checked for CloseArgs {
             job: job_name(namespace, job),
         })
     }
+}
+
+impl Planned for CloseArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        Plan::of_each(&self.jobs, async |job| plan(reader, job).await).await
+    }
+}
+
+async fn plan(reader: &Reader, job: &str) -> anyhow::Result<Plan> {
+    let namespace = reader.settings.namespace.clone();
+    let name = v1::JobName { namespace, job: job.to_owned() };
+    let request = v1::RendezvousDescribeRequest { job: Some(name), ..Default::default() };
+    let described =
+        read(&reader.client, "describe rendezvous", &request, |channel, request| async move {
+            services::rendezvous(channel).describe(request).await
+        })
+        .await;
+    let now = match described {
+        Ok(answer) => {
+            let info = answer.rendezvous.unwrap_or_default();
+            let participants = counted(info.participants.into(), "participant");
+            format!("{}, round {}, {participants}", info.state, info.round)
+        }
+        // An unused rendezvous is closed before its first participant joins.
+        Err(error) if error.exit_code() == 4 => "it does not exist yet".to_owned(),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Plan::new(
+        format!("close the rendezvous of job {job} permanently: no participant can join"),
+        now,
+    ))
 }
 
 async fn close(

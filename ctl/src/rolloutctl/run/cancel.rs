@@ -5,7 +5,9 @@
 use rollout_proto::v1::RunAction;
 
 use super::control::{ControlArgs, control};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
+};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which run, and why.
@@ -28,5 +30,12 @@ impl Checked for CancelArgs {
     fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         let request = |name: &String| self.which.request(namespace, name, RunAction::Cancel);
         for_each(&self.which.names, request)
+    }
+}
+
+impl Planned for CancelArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let would = |name: &str| format!("cancel run {name}");
+        reader.runs(&self.which.names, would).await
     }
 }

@@ -11,7 +11,9 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
+};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
@@ -65,6 +67,13 @@ impl Verb for DeleteArgs {
 impl Checked for DeleteArgs {
     fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         for_each(&self.names, |name| request(namespace, name))
+    }
+}
+
+impl Planned for DeleteArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let would = |name: &str| format!("delete run {name} with its input, results and record");
+        reader.runs(&self.names, would).await
     }
 }
 

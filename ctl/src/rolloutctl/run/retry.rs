@@ -2,7 +2,9 @@
 
 use super::super::item;
 use crate::completer::{self, Names};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
+};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -33,5 +35,12 @@ impl Verb for RetryArgs {
 impl Checked for RetryArgs {
     fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         for_each(&self.names, |name| item::retry::request(namespace, name, None))
+    }
+}
+
+impl Planned for RetryArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let would = |name: &str| format!("retry all failed rows of run {name}");
+        reader.runs(&self.names, would).await
     }
 }

@@ -10,7 +10,9 @@ use serde::Serialize;
 use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format, Report, duration};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
+};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -86,6 +88,14 @@ impl SetDeadlineArgs {
 impl Checked for SetDeadlineArgs {
     fn requests(&self, namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         for_each(&self.names, |name| self.request(namespace, name))
+    }
+}
+
+impl Planned for SetDeadlineArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let verb = if self.deadline.is_some() { "set" } else { "remove" };
+        let would = |name: &str| format!("{verb} the deadline of run {name}");
+        reader.runs(&self.names, would).await
     }
 }
 

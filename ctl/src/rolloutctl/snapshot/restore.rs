@@ -5,15 +5,20 @@
 //! running cluster.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use super::coordinator;
+use super::summary::SnapshotFile;
+use crate::connect::ConnectArgs;
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::planned_here;
+use crate::progress::Progress;
+use crate::rolloutctl::Failure;
+use crate::rolloutctl::dry_run::{Plan, PlannedHere, planned_here};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
+use crate::stdio;
 
 /// Which member, where, of what.
 #[derive(Debug, clap::Args)]
@@ -96,6 +101,42 @@ impl Verb for RestoreArgs {
         let restored: Restored =
             serde_json::from_str(&printed).context("rollout-coordinator is of another version")?;
         output::emit(globals.format, &restored)
+    }
+}
+
+impl PlannedHere for RestoreArgs {
+    /// Exit status 6 if the directory is in use, like that of the restore.
+    fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
+        let shown = SnapshotFile::read(
+            &self.file,
+            &self.file,
+            &Progress::new(stdio::are_notes_suppressed()),
+        )?;
+        let dir = self.data_dir.display();
+        if !is_empty(&self.data_dir)? {
+            let text = format!("{dir} is not empty: restore into an empty directory");
+            return Err(Failure::refused(text).into());
+        }
+        let would = format!(
+            "create the data directory of member {} in {dir}, for a new cluster",
+            self.member
+        );
+        let now = format!(
+            "{} is complete: cluster {} at index {}; {dir} is empty",
+            self.file.display(),
+            shown.cluster_id,
+            shown.index
+        );
+        Ok(Plan::new(would, now))
+    }
+}
+
+/// Whether a directory is missing or empty.
+fn is_empty(dir: &Path) -> std::io::Result<bool> {
+    match std::fs::read_dir(dir) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
     }
 }
 

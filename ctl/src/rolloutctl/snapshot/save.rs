@@ -22,7 +22,8 @@ use crate::leader_stream::LeaderStream;
 use crate::output::{self, Format, counted};
 use crate::progress::Progress;
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::client_plan;
+use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
+use crate::rolloutctl::status;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::stdio;
 
@@ -69,6 +70,33 @@ impl Verb for SaveArgs {
             return output::emit(globals.format, &shown);
         }
         until_signal(Box::pin(save(&globals.connect, globals.format, &self))).await
+    }
+}
+
+impl Planned for SaveArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let file = self.file.display();
+        let there = self.file.exists();
+        if there && !self.overwrite {
+            let text = format!("{file} exists; name another file, or give --overwrite");
+            return Err(Failure::conflict(text).into());
+        }
+        let file_now = if there { "exists and would be replaced" } else { "does not exist" };
+        if let Some(dir) = &self.from_dir {
+            let would = format!("save the ledger of the member in {} to {file}", dir.display());
+            let dir_now = if dir.is_dir() { "is a directory" } else { "is not a directory" };
+            return Ok(Plan::new(would, format!("{} {dir_now}; {file} {file_now}", dir.display())));
+        }
+        let survey = status::survey(&reader.client).await;
+        let Some(leader) = survey.leader else {
+            let text = format!(
+                "there is no leader, and only a leader saves a snapshot: {}",
+                survey.unknown.join("; ")
+            );
+            return Err(Failure::unavailable(text).into());
+        };
+        let would = format!("save the ledger of the cluster to {file}");
+        Ok(Plan::new(would, format!("{leader} leads; {file} {file_now}")))
     }
 }
 

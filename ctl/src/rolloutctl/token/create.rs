@@ -13,7 +13,7 @@ use super::summary::Token;
 use crate::connect::parse_duration;
 use crate::output::{self, Report, counted, duration};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, one, planned};
+use crate::rolloutctl::dry_run::{Checked, Plan, Planned, PlannedRequest, Reader, one, planned};
 use crate::rolloutctl::request::{Numbered, RequestName};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -122,6 +122,12 @@ impl Checked for CreateArgs {
     fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         // The secret is drawn for the check alone.
         one(&self.name, &self.request(&JoinToken::draw(&self.name))?)
+    }
+}
+
+impl Planned for CreateArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        super::plans(reader, &[self.name], "create join token").await
     }
 }
 

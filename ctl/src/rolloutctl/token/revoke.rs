@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
+};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -47,6 +49,12 @@ impl Verb for RevokeArgs {
 impl Checked for RevokeArgs {
     fn requests(&self, _namespace: &str) -> anyhow::Result<Vec<PlannedRequest>> {
         for_each(&self.names, |name| v1::RevokeTokenRequest { request: None, name: name.clone() })
+    }
+}
+
+impl Planned for RevokeArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        super::plans(reader, &self.names, "revoke token").await
     }
 }
 

@@ -7,7 +7,9 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::counted;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, of_slot, planned,
+};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -105,6 +107,12 @@ impl Checked for CordonArgs {
             namespace: namespace(),
             ..self.wanted(name)
         })
+    }
+}
+
+impl Planned for CordonArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.workers(self.names, ("cordon worker", of_slot(self.slot))).await
     }
 }
 

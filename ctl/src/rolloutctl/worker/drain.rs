@@ -9,7 +9,9 @@ use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::counted;
 use crate::output::{self, Format, Report, duration};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
+};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
@@ -110,6 +112,12 @@ impl Checked for DrainArgs {
             namespace: namespace(),
             ..self.wanted(name)
         })
+    }
+}
+
+impl Planned for DrainArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.workers(self.names, ("drain worker", String::new())).await
     }
 }
 

@@ -4,7 +4,9 @@ use rollout_proto::v1;
 
 use super::cordon::cordon;
 use crate::completer::{self, Names};
-use crate::rolloutctl::dry_run::{Checked, PlannedRequest, for_each, planned};
+use crate::rolloutctl::dry_run::{
+    Checked, Plan, Planned, PlannedRequest, Reader, for_each, of_slot, planned,
+};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -45,5 +47,11 @@ impl Checked for UncordonArgs {
             namespace: namespace(),
             ..self.wanted(name)
         })
+    }
+}
+
+impl Planned for UncordonArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.workers(self.names, ("uncordon worker", of_slot(self.slot))).await
     }
 }
