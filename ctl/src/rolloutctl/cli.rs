@@ -22,6 +22,7 @@ use super::completion::CompletionArgs;
 use super::consent::Consent;
 use super::doctor::DoctorArgs;
 use super::events::EventsArgs;
+use super::flags;
 use super::man::ManArgs;
 use super::request::RequestName;
 use super::status::StatusArgs;
@@ -69,9 +70,7 @@ pub(crate) struct Cli {
     /// once
     #[arg(long, global = true, value_name = "SESSION.SEQ")]
     pub(crate) request_id: Option<RequestName>,
-    /// Do not ask for confirmation. These commands ask: `run delete`, `job delete`, `job checkpoint
-    /// prune`, `job rendezvous close`, `dataset delete`, `member remove` and `cluster upgrade`
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help = yes_help())]
     pub(crate) yes: bool,
     /// How much is printed on stderr.
     #[command(flatten)]
@@ -79,6 +78,12 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+fn yes_help() -> String {
+    let asking: Vec<String> = flags::asking().iter().map(|path| format!("`{path}`")).collect();
+    let asking = asking.join(", ");
+    format!("Do not ask for confirmation. These commands ask: {asking}")
 }
 
 impl Cli {

@@ -28,6 +28,14 @@ pub(super) fn verbs() -> BTreeMap<String, Accepts> {
     verbs
 }
 
+/// The paths of the verbs that ask for confirmation. The hidden nouns are absent, because they repeat verbs of `job`.
+pub(super) fn asking() -> Vec<String> {
+    let verbs = verbs();
+    let is_hidden = |path: &str| verbs.contains_key(&format!("job {path}"));
+    let asks = verbs.iter().filter(|(path, accepts)| accepts.yes && !is_hidden(path));
+    asks.map(|(path, _)| path.clone()).collect()
+}
+
 /// The command tree, in which each command's help shows only the flags that it accepts.
 pub(super) fn command() -> Command {
     let mut root = Cli::command();
@@ -128,6 +136,16 @@ pub(super) mod tests {
                 assert_eq!(shown, shows(cli.command.accepts(), flag), "{path} {flag}");
             }
         }
+    }
+
+    #[test]
+    fn the_page_names_the_verbs_that_ask_for_confirmation() {
+        let page = include_str!("../../../docs/operating/rolloutctl.md");
+        let (_, listed) = page.split_once("These commands ask: ").unwrap();
+        let (listed, _) = listed.split_once(". ").unwrap();
+        let mut listed: Vec<&str> = listed.split('`').skip(1).step_by(2).collect();
+        listed.sort_unstable();
+        assert_eq!(listed, asking());
     }
 
     /// The first lines of the table: what the kinds of a verb mean.
