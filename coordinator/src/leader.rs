@@ -9,6 +9,7 @@ pub(crate) mod convert;
 pub(crate) mod dispatch;
 pub(crate) mod draining;
 pub(crate) mod dry_run;
+mod exchange_answer;
 pub(crate) mod fair_room;
 pub(crate) mod fence;
 pub(crate) mod full_disk;

@@ -5,6 +5,7 @@
 //! pulls waits until there is something to grant.
 
 use crate::leader::convert::{self, Checked};
+use crate::leader::exchange_answer::{Done, OtherSlots, answer};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::parked_pulls::Pull;
 use crate::leader::proposer::{Applied, LogPosition};
@@ -13,10 +14,7 @@ use crate::leader::state::{LeaderState, Outbox};
 use crate::leader::tenancy;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::seeded::{Bug, seeded};
-use rollout_ledger::{
-    FailureClass, GrantedRows, HeldRows, Op, OpKind, PartDecl, RefusedRows, Rejection, Reply, Rows,
-    Scope, op,
-};
+use rollout_ledger::{FailureClass, HeldRows, Op, OpKind, PartDecl, Rejection, Reply, Scope, op};
 use rollout_proto::{ErrorCode, RpcError, v1};
 use rollout_raft::DiskRoom;
 use std::collections::BTreeSet;
@@ -124,17 +122,6 @@ fn park(leading: &LeaderState, pull: Pull) {
     }
 }
 
-/// The ledger's reply to an exchange.
-struct Done {
-    grants: Vec<GrantedRows>,
-    refused: Vec<RefusedRows>,
-    at: Option<LogPosition>,
-    /// The pull was parked before.
-    waited: bool,
-    /// Runs of its parts that have no more rows for any slot.
-    nothing_more: Vec<u32>,
-}
-
 async fn send(leading: &LeaderState, slot: SlotRef, seq: u64, done: Done, out: &Outbox) {
     if !done.grants.is_empty() {
         let rows = done.grants.iter().map(|g| g.held.rows.len()).sum();
@@ -215,22 +202,7 @@ async fn apply(
         leading.parked_pulls.may_be_answered(slot);
     }
     let mut done = Done { at: Some(at), ..Done::refused(foreign) };
-    let (mut stolen, mut superseded) = (Vec::new(), Vec::new());
-    let mut result = Ok(());
-    for (reply, sent_sets) in replies.into_iter().zip(sets.into_iter().map(Some).chain([None])) {
-        let added = match reply {
-            Reply::Stolen { granted, refused } => {
-                stolen = granted;
-                done.add(Reply::Taken { refused }, sent_sets)
-            }
-            Reply::Won { refused, superseded: losers } => {
-                superseded.extend(losers.into_iter().map(|loser| (loser.slot.session, loser.held)));
-                done.add(Reply::Taken { refused }, sent_sets)
-            }
-            reply => done.add(reply, sent_sets),
-        };
-        result = result.and(added);
-    }
+    let (OtherSlots { stolen, superseded }, result) = done.add_all(replies, sets);
     if !superseded.is_empty() {
         let rows = superseded.iter().map(|loser| loser.1.rows.len()).sum();
         metrics::counter!("rollout_rows_outrun_total").increment(rows);
@@ -246,17 +218,23 @@ async fn apply(
         hand_over(leading, slot, pull, Done::granted(LogPosition { position, ..at }, stolen)).await;
     }
     result?;
-    if !m.parts.is_empty() {
-        let runs: BTreeSet<u32> = m.parts.iter().map(|part| part.run).collect();
-        done.nothing_more = leading.node.ledger(|l| {
-            // A worker learns nothing about runs of other namespaces.
-            let of_own = |no| l.run_namespace(no) == Some(namespace);
-            let ended = |run: &u32| of_own(RunNo(*run)) && l.has_nothing_more(RunNo(*run));
-            runs.into_iter().filter(ended).collect()
-        });
-    }
+    done.nothing_more = nothing_more(leading, namespace, m);
     let waits = done.grants.is_empty() && m.credit_rows > 0 && !has_results;
     Ok(if waits { None } else { Some(done) })
+}
+
+/// The runs of the message's parts that have no more rows for any slot.
+fn nothing_more(leading: &LeaderState, namespace: &str, m: &v1::Exchange) -> Vec<u32> {
+    if m.parts.is_empty() {
+        return Vec::new();
+    }
+    let runs: BTreeSet<u32> = m.parts.iter().map(|part| part.run).collect();
+    leading.node.ledger(|l| {
+        // A worker learns nothing about runs of other namespaces.
+        let of_own = |no| l.run_namespace(no) == Some(namespace);
+        let ended = |run: &u32| of_own(RunNo(*run)) && l.has_nothing_more(RunNo(*run));
+        runs.into_iter().filter(ended).collect()
+    })
 }
 
 /// Seeded bug: acknowledges results after a while without knowing whether they were applied.
@@ -404,84 +382,4 @@ pub(crate) fn results_in(
         ops.push(OpKind::Nack(op::Nack { slot, held }).into());
     }
     Ok(())
-}
-
-impl Done {
-    fn empty() -> Self {
-        let (grants, refused, nothing_more) = (Vec::new(), Vec::new(), Vec::new());
-        Self { grants, refused, at: None, waited: false, nothing_more }
-    }
-
-    fn refused(refused: Vec<RefusedRows>) -> Self {
-        Self { refused, ..Self::empty() }
-    }
-
-    fn granted(at: LogPosition, grants: Vec<GrantedRows>) -> Self {
-        Self { grants, at: Some(at), waited: true, ..Self::empty() }
-    }
-
-    /// Adds one reply. `sent_sets` has the rows that its operation named, if it reported results.
-    fn add(&mut self, reply: Reply, sent_sets: Option<Vec<HeldRows>>) -> Checked<()> {
-        match (reply, sent_sets) {
-            (Reply::Granted(grants), _) => self.grants = grants,
-            (Reply::Taken { refused }, _) => self.refused.extend(refused),
-            // These reject the whole command, not the rows. End the stream, so that the worker repeats the message; it
-            // would forget rows that an answer lists as refused.
-            (
-                Reply::Rejected(
-                    why @ (Rejection::ClockStep { .. }
-                    | Rejection::EpochStale { .. }
-                    | Rejection::VersionLow { .. }
-                    | Rejection::Limit { .. }),
-                ),
-                _,
-            ) => return Err(reject::rejected(&why)),
-            (Reply::Rejected(why), Some(sets)) => {
-                // A worker does not learn that a run of another namespace exists.
-                let why = match why {
-                    Rejection::NamespaceDenied(_) => Rejection::AttemptStale,
-                    why => why,
-                };
-                self.refused.extend(sets.into_iter().map(|s| RefusedRows {
-                    run: s.run,
-                    attempt: s.attempt,
-                    rows: s.rows,
-                    why: why.clone(),
-                }));
-            }
-            // The worker accepts no work now. Its pull waits until it does.
-            (Reply::Rejected(Rejection::WorkerNotReady), None) => {}
-            (Reply::Rejected(why), None) => return Err(reject::rejected(&why)),
-            (other, _) => {
-                tracing::error!(?other, "an exchange got a reply of another operation");
-            }
-        }
-        Ok(())
-    }
-}
-
-fn answer(leading: &LeaderState, slot: SlotRef, seq: u64, done: Done) -> v1::LeaderMessage {
-    let grants = done
-        .grants
-        .iter()
-        .map(|g| convert::grant_out(g, leading.run_folder(g.held.run).as_deref()))
-        .collect();
-    let refused = done.refused.iter().map(|r| refused_out(r, &r.rows)).collect();
-    let at = done.at.map(|at| v1::LogPosition { index: at.index, position: at.position });
-    let Done { waited, nothing_more, .. } = done;
-    let slot = slot.slot.0.into();
-    let exchange = v1::ExchangeAnswer { slot, seq, grants, refused, at, waited, nothing_more };
-    v1::LeaderMessage {
-        header: Some(leading.header()),
-        kind: Some(v1::leader_message::Kind::Exchange(exchange)),
-    }
-}
-
-fn refused_out(refused: &RefusedRows, rows: &Rows) -> v1::Refused {
-    v1::Refused {
-        run: refused.run.0,
-        attempt: refused.attempt.0,
-        rows: Some(convert::rows_out(rows)),
-        code: reject::code_of(&refused.why).code().to_owned(),
-    }
 }
