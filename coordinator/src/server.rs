@@ -40,6 +40,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
@@ -74,10 +75,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let files = open_files::raise_limit();
     let shares = Shares::of(files);
     tracing::info!(files, ?shares, "connection limits");
-    let client = bind("client", config.listen_client).await?;
-    let peer = bind("peer", config.listen_peer).await?;
-    let http = bind("http", config.listen_http).await?;
-    let enrollment_port = EnrollmentPort::bind(&config, shares.unenrolled).await?;
+    let ports = Ports::bind(&config, &shares).await?;
     let issuer = CertificateIssuer::open(&config)?.map(Arc::new);
     let revocations = config.raft.revocations.clone();
     let tls = ServerTls::refusing(&config.security, revocations.clone()).context("[tls]")?;
@@ -109,23 +107,13 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
         stores: stores.clone(),
         metrics,
         issuer,
-        tls: tls.clone(),
+        tls,
         stuck: StuckRuns::default(),
         revocations,
         digest_pace: DigestPace::default(),
         config,
     });
-    // On the threads of consensus, because a flood of work must not delay a heartbeat.
-    let peer = tls.clone().only(Role::Member).incoming(peer).at_most(shares.peers);
-    let peers = node.runtime().spawn(serve_peers(peer, node.clone(), stop.clone()));
-    let one_identity = shares.clients / 2;
-    let client = tls.incoming(client).at_most(shares.clients).at_most_of_one_identity(one_identity);
-    let audited = (shared.clone(), audit);
-    let enrolling =
-        enrollment_port.map(|port| tokio::spawn(port.serve(audited.clone(), stop.clone())));
-    let clients = tokio::spawn(serve_clients(client, audited, store.clone(), stop.clone()));
-    let http = Bounded::new(http, shares.http, http::OPEN_MAX);
-    let probes = tokio::spawn(http::serve(http, shared.clone(), stop.clone()));
+    let servers = ports.serve(&shares, (shared.clone(), audit), store, &stop);
     let retention = shared.config.retention;
     let collect = move |leading: &Arc<LeaderState>| gc::start(leading, &stores, retention);
     let workers = shared.config.workers.clone();
@@ -137,6 +125,18 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
         peer = shared.config.advertise_peer,
         "member started"
     );
+    let alive = until_stopped(hangup, shared).await?;
+    stop_gently(&node, &current, &stop).await;
+    servers.end().await;
+    revoking.abort();
+    node.stop().await;
+    let _ = tokio::time::timeout(STREAMS_END_WITHIN, following).await;
+    alive.abort();
+    Ok(())
+}
+
+/// Reports to the supervisor until a signal to stop arrives. Returns the task that goes on reporting.
+async fn until_stopped(hangup: Signal, shared: Arc<Shared>) -> Result<JoinHandle<()>> {
     // A member that waits to join a cluster counts as started, so that the supervisor does not restart it.
     let supervisor = Supervisor::from_env();
     supervisor.ready();
@@ -148,19 +148,72 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     tracing::info!("stopping");
     tokio::spawn(signals.stop_at_once());
     supervisor.stopping();
-    stop_gently(&node, &current, &stop).await;
-    // The epoch ended with the hand-over. If there was none, it ends with consensus.
-    let _ = tokio::time::timeout(STREAMS_END_WITHIN, async { tokio::join!(peers, clients) }).await;
-    probes.abort();
-    revoking.abort();
-    // A client that has no certificate by now asks another member.
-    if let Some(enrolling) = &enrolling {
-        enrolling.abort();
+    Ok(alive)
+}
+
+/// The ports of a member, open and not served yet.
+struct Ports {
+    client: TcpListener,
+    peer: TcpListener,
+    http: TcpListener,
+    enrollment: Option<EnrollmentPort>,
+}
+
+impl Ports {
+    async fn bind(config: &Config, shares: &Shares) -> Result<Self> {
+        Ok(Self {
+            client: bind("client", config.listen_client).await?,
+            peer: bind("peer", config.listen_peer).await?,
+            http: bind("http", config.listen_http).await?,
+            enrollment: EnrollmentPort::bind(config, shares.unenrolled).await?,
+        })
     }
-    node.stop().await;
-    let _ = tokio::time::timeout(STREAMS_END_WITHIN, following).await;
-    alive.abort();
-    Ok(())
+
+    fn serve(
+        self,
+        shares: &Shares,
+        (shared, audit): (Arc<Shared>, Arc<AuditLog>),
+        store: BlobStore,
+        stop: &CancellationToken,
+    ) -> Servers {
+        let (node, tls) = (shared.node.clone(), shared.tls.clone());
+        // On the threads of consensus, because a flood of work must not delay a heartbeat.
+        let peer = tls.clone().only(Role::Member).incoming(self.peer).at_most(shares.peers);
+        let peers = node.runtime().spawn(serve_peers(peer, node.clone(), stop.clone()));
+        let client = tls
+            .incoming(self.client)
+            .at_most(shares.clients)
+            .at_most_of_one_identity(shares.clients / 2);
+        let audited = (shared.clone(), audit);
+        let enrolling =
+            self.enrollment.map(|port| tokio::spawn(port.serve(audited.clone(), stop.clone())));
+        let clients = tokio::spawn(serve_clients(client, audited, store, stop.clone()));
+        let http = Bounded::new(self.http, shares.http, http::OPEN_MAX);
+        let probes = tokio::spawn(http::serve(http, shared, stop.clone()));
+        Servers { peers, clients, enrolling, probes }
+    }
+}
+
+/// The servers of the ports.
+struct Servers {
+    peers: JoinHandle<Result<()>>,
+    clients: JoinHandle<Result<()>>,
+    enrolling: Option<JoinHandle<Result<()>>>,
+    probes: JoinHandle<std::io::Result<()>>,
+}
+
+impl Servers {
+    async fn end(self) {
+        let Self { peers, clients, enrolling, probes } = self;
+        // The epoch ended with the hand-over. If there was none, it ends with consensus.
+        let streams = async { tokio::join!(peers, clients) };
+        let _ = tokio::time::timeout(STREAMS_END_WITHIN, streams).await;
+        probes.abort();
+        // A client that has no certificate by now asks another member.
+        if let Some(enrolling) = enrolling {
+            enrolling.abort();
+        }
+    }
 }
 
 /// The enrollment port, for callers that have no certificate yet.
