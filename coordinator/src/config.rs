@@ -116,14 +116,7 @@ impl Config {
     /// Applies the flags over the text of the file that they name.
     pub(crate) fn of(text: &str, flags: Flags) -> Result<Self> {
         let path = flags.config.display().to_string();
-        let mut file: File = toml::from_str(text).map_err(|e| {
-            let (line, why) = (
-                nearest::line_of(text, e.span()),
-                nearest::explain_at(text, e.span(), e.message()),
-            );
-            anyhow::anyhow!("{path}: line {line}: {why}")
-        })?;
-        bounds::check(&file).with_context(|| path.clone())?;
+        let mut file = parse(text, &path)?;
         // An empty variable, for example from a label that a host does not have, counts as unset.
         file.zone = flags.zone.filter(|zone| !zone.is_empty()).unwrap_or(file.zone);
         file.tls.ca_file = flags.ca_file.or(file.tls.ca_file);
@@ -185,6 +178,17 @@ impl Config {
             raft,
         })
     }
+}
+
+/// The file, with values within their bounds.
+fn parse(text: &str, path: &str) -> Result<File> {
+    let file: File = toml::from_str(text).map_err(|e| {
+        let line = nearest::line_of(text, e.span());
+        let why = nearest::explain_at(text, e.span(), e.message());
+        anyhow::anyhow!("{path}: line {line}: {why}")
+    })?;
+    bounds::check(&file).with_context(|| path.to_owned())?;
+    Ok(file)
 }
 
 fn parse_dial_map(entries: &[String]) -> Result<DialMap> {

@@ -172,20 +172,31 @@ fn namespace_of(record: &EventRecord) -> Option<&str> {
 /// Whether a row is among those of an event, if the event has rows.
 fn rows_of(kind: &EventKind) -> Option<impl Fn(u64) -> bool + '_> {
     let rows = match kind {
-        EventKind::Granted { held, .. }
-        | EventKind::Stolen { held, .. }
-        | EventKind::Completed { held, .. }
-        | EventKind::Failed { held, .. }
-        | EventKind::Returned { held, .. } => &held.rows,
         EventKind::Retried { rows, .. } => rows,
-        _ => return None,
+        kind => &held_of(kind)?.rows,
     };
     Some(|row| rows.contains(row))
 }
 
-fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
+/// The attempt of an event, with its rows.
+fn held_of(kind: &EventKind) -> Option<&HeldRows> {
+    match kind {
+        EventKind::Granted { held, .. }
+        | EventKind::Stolen { held, .. }
+        | EventKind::Completed { held, .. }
+        | EventKind::Failed { held, .. }
+        | EventKind::Returned { held, .. } => Some(held),
+        _ => None,
+    }
+}
+
+fn name(of: &Option<Arc<EventName>>) -> String {
+    of.as_ref().map(|n| n.1.clone()).unwrap_or_default()
+}
+
+/// What events of all kinds have.
+fn common_out(record: &EventRecord, kind: &str) -> v1::Event {
     let event = &record.event;
-    let name = |of: &Option<Arc<EventName>>| of.as_ref().map(|n| n.1.clone()).unwrap_or_default();
     let mut out = v1::Event {
         index: event.index,
         position: event.position,
@@ -195,12 +206,21 @@ fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
         run_name: name(&record.run),
         ..v1::Event::default()
     };
+    if let Some(held) = held_of(&event.kind) {
+        (out.run, out.attempt) = (held.run.0, held.attempt.0);
+        out.rows = Some(convert::rows_out(&held.rows));
+    }
+    out
+}
+
+fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
+    let mut out = common_out(record, kind);
     let slot = |at: &SlotRef, whole: bool| v1::EventSlot {
         worker: name(&record.worker),
         session: at.session.0,
         slot: (!whole).then_some(at.slot.0.into()),
     };
-    match &event.kind {
+    match &record.event.kind {
         EventKind::EpochOpened { epoch } => out.coord_epoch = epoch.0,
         EventKind::LeaderChanged { epoch, leader, former, cause } => {
             (out.coord_epoch, out.subject) = (epoch.0, leader.clone());
@@ -221,7 +241,7 @@ fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
         | EventKind::WorkerLost { session, .. } => {
             let at = SlotRef { session: *session, slot: Default::default() };
             out.slot = Some(slot(&at, true));
-            if let EventKind::WorkerRegistered { resumed: true, .. } = &event.kind {
+            if let EventKind::WorkerRegistered { resumed: true, .. } = &record.event.kind {
                 out.reason = "resumed".into();
             }
         }
@@ -232,33 +252,26 @@ fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
         EventKind::RunChanged { run, reason, .. } => {
             (out.run, out.reason) = (run.0, reason.clone());
         }
-        EventKind::Granted { slot: at, held, how } => {
+        EventKind::Granted { slot: at, how, .. } => {
             (out.slot, out.reason) = (Some(slot(at, false)), (*how).into());
-            held_out(held, &mut out);
         }
-        EventKind::Stolen { victim, idle_slot, lost, held } => {
+        EventKind::Stolen { victim, idle_slot, lost, .. } => {
             let victim = v1::EventSlot { worker: name(&record.victim), ..slot(victim, false) };
             (out.victim, out.slot) = (Some(victim), Some(slot(idle_slot, false)));
             out.lost_attempt = lost.0;
-            held_out(held, &mut out);
         }
-        EventKind::Completed { slot: at, held } => {
-            // No slot ran rows with a reused result.
-            match held.attempt.0 {
-                0 => out.reason = "carried over".into(),
-                _ => out.slot = Some(slot(at, false)),
-            }
-            held_out(held, &mut out);
-        }
-        EventKind::Failed { slot: at, held, class, code, for_good } => {
+        // No slot ran rows with a reused result.
+        EventKind::Completed { slot: at, held } => match held.attempt.0 {
+            0 => out.reason = "carried over".into(),
+            _ => out.slot = Some(slot(at, false)),
+        },
+        EventKind::Failed { slot: at, class, code, for_good, .. } => {
             (out.slot, out.code) = (Some(slot(at, false)), code.clone());
             out.class = convert::class_name(*class).into();
             out.for_good = Some(convert::rows_out(for_good));
-            held_out(held, &mut out);
         }
-        EventKind::Returned { slot: at, held, why } => {
+        EventKind::Returned { slot: at, why, .. } => {
             (out.slot, out.reason) = (Some(slot(at, false)), (*why).into());
-            held_out(held, &mut out);
         }
         EventKind::TrainingChanged { job, detail, .. } => {
             (out.job, out.reason) = (job.job.clone(), detail.clone());
@@ -272,11 +285,6 @@ fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
         }
     }
     out
-}
-
-fn held_out(held: &HeldRows, out: &mut v1::Event) {
-    (out.run, out.attempt) = (held.run.0, held.attempt.0);
-    out.rows = Some(convert::rows_out(&held.rows));
 }
 
 #[cfg(test)]
