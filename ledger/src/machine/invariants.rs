@@ -139,11 +139,7 @@ fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
     let (head, flight) = (&run.head, &run.flight);
     let c = head.counts;
     if !run.has_rows() {
-        ensure!(run.segments.is_empty() && run.parts.is_empty(), "a forgotten run has rows");
-        ensure!(*flight == InFlight::default(), "a forgotten run has rows in flight");
-        ensure!(c.done + c.failed + c.dropped == head.rows, "a forgotten run lost count: {c:?}");
-        ensure!((c.running, c.waiting, run.pending()) == (0, 0, 0), "{c:?} of a forgotten run");
-        return Ok(());
+        return check_forgotten(run);
     }
     ensure!(c.dropped == 0, "{} rows dropped of a run that has them", c.dropped);
     let mut taken = Rows::default();
@@ -161,21 +157,10 @@ fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
     ensure!(now == then, "rows that workers failed are {now:?}, not {then:?}");
     ensure!(claim(&returned), "returned rows overlap");
     let mut running = 0;
-    for (no, trial) in &flight.trials {
-        ensure!(!trial.rows.is_empty(), "trial {no} is empty");
-        let wait = |row| run.failures.get(&row).and_then(|t| t.not_before);
-        let same = trial.rows.iter().all(|row| wait(row) == trial.not_before);
-        ensure!(same, "rows of trial {no} wait otherwise than it does");
-        ensure!(*no <= flight.trials_made, "trial {no} was never made");
-        let sole = !flight.excluded.contains_key(no) || trial.rows.len() == 1;
-        ensure!(sole, "trial {no} excludes a slot that no row of it was alone at");
-        if trial.not_before.is_none() {
-            ensure!(claim(&trial.rows), "a row of trial {no} is somewhere else");
-        }
+    check_trials(run, incidents)?;
+    for (no, trial) in flight.trials.iter().filter(|(_, trial)| trial.not_before.is_none()) {
+        ensure!(claim(&trial.rows), "a row of trial {no} is somewhere else");
     }
-    let made = flight.excluded.keys().all(|no| *no <= flight.trials_made);
-    ensure!(made, "a trial that was never made excludes a slot");
-    ensure!(!incidents || flight.excluded.is_empty(), "trials exclude slots beside incidents");
     for (attempt, grant) in &flight.grants {
         ensure!(!grant.rows.is_empty(), "attempt {attempt} is empty");
         ensure!(claim(&grant.rows), "attempt {attempt} holds a row that another attempt has");
@@ -202,24 +187,58 @@ fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
     let counted = (c.running, c.waiting, c.done, c.failed);
     let found = (running, waiting.len(), done, failed);
     ensure!(counted == found, "counts (running, waiting, done, failed) {counted:?} != {found:?}");
-    ensure!(flight.lapsed.is_indexed(), "the indexes of lapsed attempts differ from them");
-    let mut lapsed = Rows::default();
-    for (attempt, grant) in &flight.lapsed {
-        let own = grant.trial.and_then(|no| flight.trials.get(&no));
-        let trial = own.filter(|t| t.not_before.is_none()).map(|t| &t.rows);
-        let pending = if grant.trial.is_some() { trial } else { Some(&returned) };
-        let (pending, lost) = grant.rows.partition(pending.unwrap_or(&Rows::default()));
-        ensure!(lost.is_empty(), "lapsed attempt {attempt} has rows that are not pending");
-        let before = lapsed.len();
-        lapsed.unite(&pending);
-        ensure!(lapsed.len() == before + pending.len(), "two lapsed attempts share a row");
-    }
+    check_lapsed(flight, &returned)?;
     let all = done + failed == head.rows && head.input_closed;
     ensure!(
         matches!(head.state, RunState::Cancelled | RunState::DeadlineExceeded)
             || (head.state == RunState::Finished) == all,
         "finished: {all}"
     );
+    Ok(())
+}
+
+/// The rows of a run have left the ledger, and their counts stay.
+fn check_forgotten(run: &Run) -> Result<(), String> {
+    let c = run.head.counts;
+    ensure!(run.segments.is_empty() && run.parts.is_empty(), "a forgotten run has rows");
+    ensure!(run.flight == InFlight::default(), "a forgotten run has rows in flight");
+    ensure!(c.done + c.failed + c.dropped == run.head.rows, "a forgotten run lost count: {c:?}");
+    ensure!((c.running, c.waiting, run.pending()) == (0, 0, 0), "{c:?} of a forgotten run");
+    Ok(())
+}
+
+/// The rows of a trial wait together. See [`check_run`] for `incidents`.
+fn check_trials(run: &Run, incidents: bool) -> Result<(), String> {
+    let flight = &run.flight;
+    for (no, trial) in &flight.trials {
+        ensure!(!trial.rows.is_empty(), "trial {no} is empty");
+        let wait = |row| run.failures.get(&row).and_then(|t| t.not_before);
+        let same = trial.rows.iter().all(|row| wait(row) == trial.not_before);
+        ensure!(same, "rows of trial {no} wait otherwise than it does");
+        ensure!(*no <= flight.trials_made, "trial {no} was never made");
+        let sole = !flight.excluded.contains_key(no) || trial.rows.len() == 1;
+        ensure!(sole, "trial {no} excludes a slot that no row of it was alone at");
+    }
+    let made = flight.excluded.keys().all(|no| *no <= flight.trials_made);
+    ensure!(made, "a trial that was never made excludes a slot");
+    ensure!(!incidents || flight.excluded.is_empty(), "trials exclude slots beside incidents");
+    Ok(())
+}
+
+/// The rows of a lapsed attempt are pending, among `returned` or in a trial, and each has one such attempt.
+fn check_lapsed(flight: &InFlight, returned: &Rows) -> Result<(), String> {
+    ensure!(flight.lapsed.is_indexed(), "the indexes of lapsed attempts differ from them");
+    let mut lapsed = Rows::default();
+    for (attempt, grant) in &flight.lapsed {
+        let own = grant.trial.and_then(|no| flight.trials.get(&no));
+        let trial = own.filter(|t| t.not_before.is_none()).map(|t| &t.rows);
+        let pending = if grant.trial.is_some() { trial } else { Some(returned) };
+        let (pending, lost) = grant.rows.partition(pending.unwrap_or(&Rows::default()));
+        ensure!(lost.is_empty(), "lapsed attempt {attempt} has rows that are not pending");
+        let before = lapsed.len();
+        lapsed.unite(&pending);
+        ensure!(lapsed.len() == before + pending.len(), "two lapsed attempts share a row");
+    }
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use openraft::Raft;
 use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::config::RaftConfig;
 use crate::consensus::leadership::{self, Leadership};
@@ -22,6 +22,7 @@ use crate::consensus::rtt::{self, Samples};
 use crate::consensus::running::{Running, Tasks};
 use crate::consensus::{elector, heartbeats, quorum};
 use crate::errors::OpenError;
+use crate::member::ClusterId;
 use crate::membership::joining;
 use crate::ops::{compaction, reclaim, watchdog};
 use crate::peer::followers::Followers;
@@ -42,20 +43,10 @@ pub(super) async fn start(
     leadership: watch::Sender<Leadership>,
 ) -> Result<Arc<Running>, OpenError> {
     let failed = |error: &dyn std::fmt::Display| OpenError::Start(error.to_string());
-    let cluster = identity.cluster_id;
     let open = Arc::downgrade(&stores.open);
-    let (loaded, settings) = (stores.clone(), config.clone());
-    let machine = tokio::task::spawn_blocking(move || Machine::load(cluster, loaded, &settings))
-        .await
-        .map_err(|error| failed(&error))?
-        .map_err(|error| failed(&error))?;
-    let store = LogStore::new(stores.log, stores.open, config.log_keep_bytes)
-        .map_err(|error| failed(&error))?;
-    check_reach(&store, &machine)?;
-    machine.check_version().map_err(OpenError::Start)?;
-
+    let (machine, store) = load(identity.cluster_id, stores, &config).await?;
     let promise = Promise::make(&store, config.lease()).await.map_err(|error| failed(&error))?;
-    let cluster_text = cluster.to_string();
+    let cluster_text = identity.cluster_id.to_string();
     let openraft = openraft::Config {
         enable_elect: promise.kept_until().is_none(),
         ..config.openraft(&cluster_text).map_err(|error| failed(&error))?
@@ -103,23 +94,50 @@ pub(super) async fn start(
         changing: tokio::sync::Mutex::default(),
         tasks: Mutex::default(),
     });
-    *running.tasks.lock() = Tasks {
-        finite: vec![
-            tokio::spawn(leadership::watch(running.clone(), leadership)),
-            tokio::spawn(compaction::run(running.clone())),
-        ],
-        endless: vec![
-            tokio::spawn(elector::watch(running.clone(), lost)),
-            tokio::spawn(heartbeats::send(running.clone())),
-            tokio::spawn(joining::watch(running.clone())),
-            tokio::spawn(lease::outlast(running.clone())),
-            tokio::spawn(quorum::watch(running.clone())),
-            tokio::spawn(rtt::watch(running.clone())),
-            tokio::spawn(reclaim::run(running.clone())),
-        ],
-    };
+    *running.tasks.lock() = start_tasks(&running, leadership, lost);
     watchdog::start(&running, Handle::current());
     Ok(running)
+}
+
+/// Loads the state machine from the image and the log, and opens the log for consensus.
+async fn load(
+    cluster: ClusterId,
+    stores: Stores,
+    config: &RaftConfig,
+) -> Result<(Machine, LogStore), OpenError> {
+    let failed = |error: &dyn std::fmt::Display| OpenError::Start(error.to_string());
+    let (loaded, settings) = (stores.clone(), config.clone());
+    let machine = tokio::task::spawn_blocking(move || Machine::load(cluster, loaded, &settings))
+        .await
+        .map_err(|error| failed(&error))?
+        .map_err(|error| failed(&error))?;
+    let store = LogStore::new(stores.log, stores.open, config.log_keep_bytes)
+        .map_err(|error| failed(&error))?;
+    check_reach(&store, &machine)?;
+    machine.check_version().map_err(OpenError::Start)?;
+    Ok((machine, store))
+}
+
+/// Starts the background tasks. `lost` receives the members whose connections broke.
+fn start_tasks(
+    running: &Arc<Running>,
+    leadership: watch::Sender<Leadership>,
+    lost: mpsc::Receiver<u64>,
+) -> Tasks {
+    let finite = vec![
+        tokio::spawn(leadership::watch(running.clone(), leadership)),
+        tokio::spawn(compaction::run(running.clone())),
+    ];
+    let endless = vec![
+        tokio::spawn(elector::watch(running.clone(), lost)),
+        tokio::spawn(heartbeats::send(running.clone())),
+        tokio::spawn(joining::watch(running.clone())),
+        tokio::spawn(lease::outlast(running.clone())),
+        tokio::spawn(quorum::watch(running.clone())),
+        tokio::spawn(rtt::watch(running.clone())),
+        tokio::spawn(reclaim::run(running.clone())),
+    ];
+    Tasks { finite, endless }
 }
 
 fn since_1970_ms() -> u64 {
