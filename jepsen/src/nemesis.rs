@@ -178,6 +178,7 @@ impl Nemesis {
         }
     }
 
+    /// Injects a fault. Returns its number, and how to end it.
     async fn begin(
         &mut self,
         kind: Kind,
@@ -185,6 +186,24 @@ impl Nemesis {
         watch: &Observers,
         recorder: &Recorder,
     ) -> Result<(u64, Undo)> {
+        let effect = self.inject(kind, leader, watch, recorder).await?;
+        // An effect on the leader is proven only if there was a leader.
+        let proven = effect.proven && (leader.is_some() || !kind.name().contains("leader"));
+        self.next_id += 1;
+        let (id, on, name) = (self.next_id, effect.on, kind.name());
+        println!("{:>6.1} s  {name} on {on}", recorder.now_ns() as f64 / 1e9);
+        recorder.event(EventKind::Fault { id, kind: name.into(), on, proven });
+        Ok((id, effect.undo))
+    }
+
+    /// Without a leader, a random member takes its part.
+    async fn inject(
+        &mut self,
+        kind: Kind,
+        leader: Option<usize>,
+        watch: &Observers,
+        recorder: &Recorder,
+    ) -> Result<Effect> {
         let others = |this: usize| (0..3).filter(move |at| *at != this);
         let anybody = self.rng.random_range(0..3);
         let one = leader.unwrap_or(anybody);
@@ -192,7 +211,7 @@ impl Nemesis {
         let coin = self.rng.random_bool(0.5);
         let either = if coin { one } else { follower };
         let both_ways = |this: usize| others(this).flat_map(move |o| [(this, o), (o, this)]);
-        let effect = match kind {
+        Ok(match kind {
             Kind::KillLeader => self.kill(&[one]),
             Kind::KillMinority => self.kill(&[follower]),
             Kind::KillAll => self.kill(&[0, 1, 2]),
@@ -221,13 +240,9 @@ impl Nemesis {
             Kind::DiskFull => self.spoil(either, DiskFault::Full).await?,
             Kind::BitflipLeader => self.flip(one)?,
             Kind::BitflipMinority => self.flip(follower)?,
-            Kind::SnapshotCut => {
+            Kind::SnapshotCut | Kind::SnapshotInterrupted => {
                 let away = self.cut(both_ways(follower));
-                self.until_purged(follower, away, false)
-            }
-            Kind::SnapshotInterrupted => {
-                let away = self.cut(both_ways(follower));
-                self.until_purged(follower, away, true)
+                self.until_purged(follower, away, matches!(kind, Kind::SnapshotInterrupted))
             }
             Kind::SnapshotKilled => {
                 let away = self.kill(&[follower]);
@@ -250,14 +265,7 @@ impl Nemesis {
                 self.change_while_cut(away, watch).await?
             }
             Kind::LeaseLeaderCut => self.restart_within_lease(one, watch).await?,
-        };
-        // An effect on the leader is proven only if there was a leader.
-        let proven = effect.proven && (leader.is_some() || !kind.name().contains("leader"));
-        self.next_id += 1;
-        let (id, on, name) = (self.next_id, effect.on, kind.name());
-        println!("{:>6.1} s  {name} on {on}", recorder.now_ns() as f64 / 1e9);
-        recorder.event(EventKind::Fault { id, kind: name.into(), on, proven });
-        Ok((id, effect.undo))
+        })
     }
 
     fn names(&self, of: &[usize]) -> String {

@@ -5,91 +5,119 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Every broken rule, in words.
 pub(super) fn broken(events: &[Event]) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut epochs: BTreeMap<(&str, u64), u64> = BTreeMap::new();
-    let mut leading: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
-    let mut reports: BTreeMap<u64, BTreeSet<(u64, &String)>> = BTreeMap::new();
-    let mut digests: BTreeMap<u64, BTreeSet<(&str, &str)>> = BTreeMap::new();
-    let mut sessions: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut rises = |observer, life, epoch, found: &mut Vec<String>, whom: &str| {
-        let highest = epochs.entry((observer, life)).or_default();
-        if epoch < *highest {
-            found.push(format!("{whom} went from epoch {highest} back to {epoch}"));
-        }
-        *highest = (*highest).max(epoch);
-    };
+    let mut seen = Seen::default();
     for Event { what, .. } in events {
+        seen.add(what);
+    }
+    seen.broken()
+}
+
+/// What observers saw so far, and the rules that it broke.
+#[derive(Default)]
+struct Seen<'a> {
+    found: Vec<String>,
+    /// The highest epoch, by observer and life.
+    epochs: BTreeMap<(&'a str, u64), u64>,
+    /// The members that led, by term.
+    leading: BTreeMap<u64, BTreeSet<&'a str>>,
+    /// Epochs and the members that reported them, by applied index.
+    reports: BTreeMap<u64, BTreeSet<(u64, &'a String)>>,
+    /// By log index.
+    digests: BTreeMap<u64, BTreeSet<(&'a str, &'a str)>>,
+    /// The last session, by observer.
+    sessions: BTreeMap<&'a str, u64>,
+}
+
+impl<'a> Seen<'a> {
+    fn add(&mut self, what: &'a EventKind) {
         match what {
             EventKind::Status { member, life, role, term, epoch, applied, .. } => {
-                rises(member, *life, *epoch, &mut found, member);
-                reports.entry(*applied).or_default().insert((*epoch, member));
+                self.rises(member, *life, *epoch);
+                self.reports.entry(*applied).or_default().insert((*epoch, member));
                 if role == "leader" {
-                    leading.entry(*term).or_default().insert(member);
+                    self.leading.entry(*term).or_default().insert(member);
                 }
             }
             EventKind::Heard { observer, leader, epoch } => {
-                rises(observer, u64::MAX, *epoch, &mut found, observer);
+                self.rises(observer, u64::MAX, *epoch);
                 // An epoch is the term of its leader: no other member speaks in it.
-                leading.entry(*epoch).or_default().insert(leader);
-            }
-            EventKind::Repeated { what, request_id, same: false, detail } => {
-                found.push(format!("{what} {request_id}, repeated, was answered {detail}"));
+                self.leading.entry(*epoch).or_default().insert(leader);
             }
             EventKind::Compared { index, chain, state, .. } => {
-                digests.entry(*index).or_default().insert((chain, state));
+                self.digests.entry(*index).or_default().insert((chain, state));
             }
             EventKind::Opened { observer, session } => {
-                let last = sessions.entry(observer).or_default();
+                let last = self.sessions.entry(observer).or_default();
                 if session <= last {
-                    found.push(format!("{observer} got session {session} after {last}"));
+                    self.found.push(format!("{observer} got session {session} after {last}"));
                 }
                 *last = (*last).max(*session);
             }
-            EventKind::Revived { observer, session, how } => {
-                found.push(format!("session {session} of {observer} had ended, but {how}"));
-            }
-            EventKind::Stale { observer, what, claimed, taken_by: Some(epoch) } => {
-                let spoke = format!("a {what} of {observer} in epoch {claimed}");
-                found.push(format!("{spoke} was not refused in epoch {epoch}"));
-            }
-            EventKind::Died { member, panicked: true, status } => {
-                found.push(format!("{member} panicked and ended with {status}"));
-            }
-            EventKind::Crashed { what, status } => {
-                found.push(format!("{what} crashed with {status}"));
-            }
-            EventKind::Panicked { log, line } => {
-                found.push(format!("{log} tells of something that panicked: {line}"));
-            }
-            EventKind::EpochBehind { f, key, said, placed } => found.push(format!(
-                "a {f} of {key} was answered from epoch {placed}, and its message went back to epoch {said}"
-            )),
-            EventKind::Refused { what, why } => found.push(format!("{what} was refused: {why}")),
-            EventKind::Stuck { run, left, running, secs } => found.push(format!(
-                "nothing became of {left} rows of run {run} for {secs} s; {running} are said to run"
-            )),
-            EventKind::Recovered { after_ms: None } => {
-                found.push("no write succeeded after everything was healed".to_owned());
-            }
             EventKind::Digest { member, index, chain, state, image, error } => {
                 if !error.is_empty() {
-                    found.push(format!("the image of {member} does not read: {error}"));
+                    self.found.push(format!("the image of {member} does not read: {error}"));
                 } else if image != state {
-                    found.push(format!("the image of {member} is not what it has in memory"));
+                    self.found.push(format!("the image of {member} is not what it has in memory"));
                 }
-                digests.entry(*index).or_default().insert((chain, state));
+                self.digests.entry(*index).or_default().insert((chain, state));
             }
-            _ => {}
+            what => self.found.extend(broken_alone(what)),
         }
     }
-    found.extend(no_function_of_the_log(&reports));
-    for (term, who) in leading.into_iter().filter(|(_, who)| who.len() > 1) {
-        found.push(format!("{who:?} led in the same term {term}"));
+
+    /// Epochs of one life of an observer never go back.
+    fn rises(&mut self, observer: &'a str, life: u64, epoch: u64) {
+        let highest = self.epochs.entry((observer, life)).or_default();
+        if epoch < *highest {
+            self.found.push(format!("{observer} went from epoch {highest} back to {epoch}"));
+        }
+        *highest = (*highest).max(epoch);
     }
-    for (index, different) in digests.into_iter().filter(|(_, all)| all.len() > 1) {
-        found.push(format!("{} different states at log index {index}", different.len()));
+
+    fn broken(self) -> Vec<String> {
+        let Self { mut found, leading, reports, digests, .. } = self;
+        found.extend(no_function_of_the_log(&reports));
+        for (term, who) in leading.into_iter().filter(|(_, who)| who.len() > 1) {
+            found.push(format!("{who:?} led in the same term {term}"));
+        }
+        for (index, different) in digests.into_iter().filter(|(_, all)| all.len() > 1) {
+            found.push(format!("{} different states at log index {index}", different.len()));
+        }
+        found
     }
-    found
+}
+
+/// The rule that an event breaks by itself, if it does.
+fn broken_alone(what: &EventKind) -> Option<String> {
+    Some(match what {
+        EventKind::Repeated { what, request_id, same: false, detail } => {
+            format!("{what} {request_id}, repeated, was answered {detail}")
+        }
+        EventKind::Revived { observer, session, how } => {
+            format!("session {session} of {observer} had ended, but {how}")
+        }
+        EventKind::Stale { observer, what, claimed, taken_by: Some(epoch) } => {
+            format!("a {what} of {observer} in epoch {claimed} was not refused in epoch {epoch}")
+        }
+        EventKind::Died { member, panicked: true, status } => {
+            format!("{member} panicked and ended with {status}")
+        }
+        EventKind::Crashed { what, status } => format!("{what} crashed with {status}"),
+        EventKind::Panicked { log, line } => {
+            format!("{log} tells of something that panicked: {line}")
+        }
+        EventKind::EpochBehind { f, key, said, placed } => format!(
+            "a {f} of {key} was answered from epoch {placed}, and its message went back to epoch {said}"
+        ),
+        EventKind::Refused { what, why } => format!("{what} was refused: {why}"),
+        EventKind::Stuck { run, left, running, secs } => format!(
+            "nothing became of {left} rows of run {run} for {secs} s; {running} are said to run"
+        ),
+        EventKind::Recovered { after_ms: None } => {
+            "no write succeeded after everything was healed".to_owned()
+        }
+        _ => return None,
+    })
 }
 
 /// The open epoch is part of the replicated state: members that have applied equally much report the same epoch, and

@@ -14,10 +14,9 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 impl ShardTrainer {
-    /// Reports its rank of the checkpoint of its current step, if there can be one.
-    pub(super) async fn report(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
+    /// Begins the checkpoint of its current step, or finds it; `None` if there can be none.
+    async fn begin(&mut self, place: &Place) -> Result<Option<v1::Checkpoint>, PlaceLost> {
         let request = self.trainer.request().await.ok_or(PlaceLost)?;
-        let recorder = self.trainer.shared.recorder.clone();
         let (by, step) = (&place.by, place.step);
         let send = |channel, id| {
             let request = v1::BeginCheckpointRequest {
@@ -29,19 +28,24 @@ impl ShardTrainer {
             async move { services::checkpoints(channel).begin_checkpoint(request).await }
         };
         let summary = |answer: &v1::BeginCheckpointResponse| answer.rank.to_string();
-        let checkpoint = match self.trainer.change(request, "begin", send, summary).await {
-            SendResult::Answered(answer, _) => answer.checkpoint.unwrap_or_default(),
+        match self.trainer.change(request, "begin", send, summary).await {
+            SendResult::Answered(answer, _) => Ok(Some(answer.checkpoint.unwrap_or_default())),
             SendResult::Refused(
                 code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind),
                 why,
-            ) => {
-                return Err(self.refused(place, None, code, why));
-            }
+            ) => Err(self.refused(place, None, code, why)),
             // A trainer has not joined yet, or it is too late for this checkpoint: wait for the next one.
-            SendResult::Refused(..) => return Ok(()),
-            SendResult::Lost(why) => return Err(self.lost(None, why)),
-        };
+            SendResult::Refused(..) => Ok(None),
+            SendResult::Lost(why) => Err(self.lost(None, why)),
+        }
+    }
+
+    /// Reports its rank of the checkpoint of its current step, if there can be one.
+    pub(super) async fn report(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
+        let Some(checkpoint) = self.begin(place).await? else { return Ok(()) };
         let Ok(manifest) = written(&checkpoint, self.name) else { return Ok(()) };
+        let recorder = self.trainer.shared.recorder.clone();
+        let (by, step) = (&place.by, place.step);
         let reported = place.held.iter().map(|h| json!([h.epoch, h.shard, h.read - h.first]));
         let reported: Vec<Value> = reported.collect();
         let progress = place.held.iter().map(|held| v1::ShardProgress {
