@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rollout_proto::trace::{self, Span, SpanKind};
 use rollout_proto::v1::ClusterHeader;
-use rollout_proto::{Client, ClientError, ErrorCode, RpcError};
+use rollout_proto::{Client, ClientError, ErrorCode, MemberRef, RpcError};
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::Instrument;
 
@@ -254,6 +254,12 @@ impl Session {
             Next::Spread => tokio::time::sleep(spread(fleet)).await,
             Next::Usual => {}
         }
+        self.leave(&member, end, pauses).await;
+        Ok(())
+    }
+
+    /// Leaves a leader whose stream has ended, if need be, and waits before the next try.
+    async fn leave(&mut self, member: &MemberRef, end: StreamEnd, pauses: &mut Pauses) {
         match end {
             StreamEnd::Other(leader) => {
                 tracing::info!(old = %member, new = %leader, "another member leads");
@@ -274,7 +280,6 @@ impl Session {
                 pauses.backoff.sleep().await;
             }
         }
-        Ok(())
     }
 
     fn refused(&mut self, error: &RpcError, addr: &str) {

@@ -214,12 +214,26 @@ pub(crate) fn start(parts: SlotParts, ineligible: Option<String>) -> SlotHandle 
     SlotHandle { commands: sender, lease_table, ineligible: watched, ended }
 }
 
+/// Makes the slot a member of the combiner. Returns what is notified when another slot has changed something about the
+/// results of this one.
+fn join(parts: &SlotParts, lease_table: &Arc<Mutex<LeaseTable>>) -> Arc<Notify> {
+    let changed = Arc::new(Notify::new());
+    let member = Member {
+        lease_table: lease_table.clone(),
+        spool: parts.spool.clone(),
+        changed: changed.clone(),
+    };
+    parts.combiner.join(parts.index, member, parts.next_part);
+    changed
+}
+
 impl Slot {
     fn new(
         parts: SlotParts,
         lease_table: Arc<Mutex<LeaseTable>>,
         ineligible: watch::Sender<Option<String>>,
     ) -> Self {
+        let changed = join(&parts, &lease_table);
         let loader = Loader {
             stores: parts.stores.clone(),
             runs: parts.runs.clone(),
@@ -232,13 +246,6 @@ impl Slot {
             combiner: parts.combiner.clone(),
             permits: Arc::new(tokio::sync::Semaphore::new(4)),
         };
-        let changed = Arc::new(Notify::new());
-        let member = Member {
-            lease_table: lease_table.clone(),
-            spool: parts.spool.clone(),
-            changed: changed.clone(),
-        };
-        parts.combiner.join(parts.index, member, parts.next_part);
         let mut slot = Self {
             index: parts.index,
             engine_up: parts.engine.is_up(),
@@ -283,14 +290,18 @@ impl Slot {
             logged_steps: 0,
             tasks: JoinSet::new(),
         };
-        for part in parts.recovered {
-            let mut lease_table = slot.lease_table.lock();
+        slot.recover(parts.recovered);
+        slot
+    }
+
+    fn recover(&mut self, parts: Vec<OpenPart>) {
+        for part in parts {
+            let mut lease_table = self.lease_table.lock();
             part.rows.iter().for_each(|row| lease_table.end((part.id.run, row.attempt), row.row));
             drop(lease_table);
             // Held back until the leader says which rows count.
-            slot.recovered.push(slot.combiner.recovered(slot.index, part));
+            self.recovered.push(self.combiner.recovered(self.index, part));
         }
-        slot
     }
 
     async fn work(mut self, mut commands: mpsc::Receiver<SlotCommand>) -> bool {

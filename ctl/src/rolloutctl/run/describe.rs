@@ -98,6 +98,24 @@ impl Spec {
     }
 }
 
+/// The table of failed rows; empty without any.
+fn failed_rows(failures: &[Failure]) -> String {
+    if failures.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["ROW", "CLASS", "CODE", "ATTEMPTS", "MESSAGE"]);
+    for failure in failures {
+        table.row([
+            failure.row.to_string(),
+            failure.class.clone(),
+            failure.code.clone(),
+            failure.attempts.to_string(),
+            failure.message.clone(),
+        ]);
+    }
+    format!("\nFailed rows (the first {})\n{table}", failures.len())
+}
+
 impl Report for RunDescription {
     const KIND: &'static str = "Run";
 
@@ -159,20 +177,7 @@ impl Report for RunDescription {
         line("Store", or_dash(&spec.store_url));
         line("Source", or_dash(&spec.input_name));
         line("Spec", or_dash(&spec.digest));
-        if !self.failures.is_empty() {
-            let mut table = Table::new(&["ROW", "CLASS", "CODE", "ATTEMPTS", "MESSAGE"]);
-            for failure in &self.failures {
-                table.row([
-                    failure.row.to_string(),
-                    failure.class.clone(),
-                    failure.code.clone(),
-                    failure.attempts.to_string(),
-                    failure.message.clone(),
-                ]);
-            }
-            text.push_str(&format!("\nFailed rows (the first {})\n{table}", self.failures.len()));
-        }
-        text + &unconfirmed::line(self.unconfirmed.as_ref())
+        text + &failed_rows(&self.failures) + &unconfirmed::line(self.unconfirmed.as_ref())
     }
 }
 
