@@ -96,9 +96,9 @@ mod tests {
         let found = of(&bad).join("\n");
         for said in [
             "data_dri: unknown key; did you mean data_dir?",
-            "data_dir: is missing, unless --data-dir or ROLLOUT_DATA_DIR gives it",
+            "data_dir: is missing, unless --data-dir or ROLLOUT_DATA_DIR sets it",
             "listen.client: \"c1.example:1\" is not an address and port",
-            "listen.peer: is reached by other hosts, without TLS",
+            "listen.peer: is reachable from other hosts without TLS",
             "worker.foo: unknown key",
             "raft.election_min_ms: 150 is too low for raft.heartbeat_ms = 100",
             "worker.failure_ms: 5000 is too low for worker.self_fence_ms = 5000",

@@ -263,8 +263,8 @@ mod tests {
         };
         assert_eq!(
             EventLine::from(changed).table(),
-            "7:0          2026-11-18T11:06:40.123Z  leader_changed    c2         epoch 4 (c1 handed \
-             over leadership: it was stopping)\n"
+            "7:0          2026-11-18T11:06:40.123Z  leader_changed    c2         epoch 4 (c1 \
+             transferred leadership: it was stopping)\n"
         );
     }
 
