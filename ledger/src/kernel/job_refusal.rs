@@ -43,7 +43,7 @@ pub enum JobRefusal {
     #[error("no such dataset")]
     DatasetUnknown,
     /// Another trainer has the shard, or it was finished under another claim.
-    #[error("the claim is not the shard's current one")]
+    #[error("the claim is not the shard's present one")]
     ClaimStale,
     /// A complete checkpoint, or an earlier claim, has that step.
     #[error("step {step} is too old: the last step is {last}")]

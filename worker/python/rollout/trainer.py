@@ -27,7 +27,7 @@ from rollout import _native
 from rollout.contract import PATIENCE, milliseconds
 
 # The cluster's errors for reports about a shard that this trainer does not hold, or not by this claim.
-CLAIM_STALE = "RO-6107: the claim is not the shard's current one"
+CLAIM_STALE = "RO-6107: the claim is not the shard's present one"
 
 __all__ = ["Lineage", "RestoredFrom", "Saving", "Shard", "Trainer"]
 
