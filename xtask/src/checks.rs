@@ -8,11 +8,10 @@ use crate::report::Report;
 use crate::workspace::Workspace;
 use anyhow::Result;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 /// A check takes minutes. ROLLOUT_PREFLIGHT_MAKE adds a build of everything, RocksDB included.
-pub(crate) const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
+const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// A check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -31,7 +30,7 @@ impl Check {
     /// All checks, in the order in which they run.
     pub(crate) const ALL: [Self; 4] = [Self::Deploy, Self::Docs, Self::Guide, Self::Preflight];
 
-    pub(crate) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Deploy => "check deploy",
             Self::Docs => "check docs",
@@ -56,10 +55,12 @@ impl Check {
             Self::Preflight => r#"bash tests/preflight/check.sh "$2/preflight""#,
         }
     }
+}
 
-    pub(crate) fn command(self, workspace: &Workspace, programs: &Path) -> Command {
-        workspace.script(self.script(), &[programs, workspace.target.as_path()])
-    }
+/// Runs a check as a stage.
+pub(crate) fn stage(workspace: &Workspace, check: Check, programs: &Path, report: &mut Report) {
+    let command = workspace.script(check.script(), &[programs, workspace.target.as_path()]);
+    report.step(check.name(), command, LIMIT);
 }
 
 /// Builds the programs if the check needs them, and runs it.
@@ -72,6 +73,6 @@ pub(crate) fn run(workspace: &Workspace, check: Check) -> Result<bool> {
         _ => folder(&build(workspace, PROGRAMS)?)?,
     };
     let mut report = Report::begin("check");
-    report.step(check.name(), check.command(workspace, &programs), LIMIT);
+    stage(workspace, check, &programs, &mut report);
     Ok(report.end())
 }

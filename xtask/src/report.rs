@@ -4,7 +4,7 @@
 //! Absent: deciding what a failure is.
 
 use crate::libtest;
-use crate::run::{CommandOutcome, watched};
+use crate::run::watched;
 use anyhow::Result;
 use std::fs::File;
 use std::io::Write as _;
@@ -21,31 +21,6 @@ pub(crate) struct Report {
     stages: Vec<(String, Duration, String)>,
     failures: Vec<String>,
     not_run: Vec<String>,
-}
-
-/// How a command that prints no results of tests ended.
-pub(crate) struct Step {
-    name: String,
-    took: Duration,
-    /// What it did not run, as its output says.
-    not_run: Vec<String>,
-    problem: Option<String>,
-}
-
-impl Step {
-    pub(crate) fn of(
-        name: &str,
-        run: impl FnOnce(&mut dyn FnMut(&str)) -> Result<CommandOutcome>,
-    ) -> Self {
-        let begun = Instant::now();
-        let mut not_run = Vec::new();
-        let outcome = run(&mut |line| not_run.extend(libtest::not_run(line).map(str::to_owned)));
-        let problem = match outcome {
-            Ok(ended) => ended.problem(),
-            Err(error) => Some(format!("{error:#}")),
-        };
-        Self { name: name.to_owned(), took: begun.elapsed(), not_run, problem }
-    }
 }
 
 impl Report {
@@ -79,14 +54,16 @@ impl Report {
     /// Runs a command as a stage: it fails with the command. Returns whether it passed.
     pub(crate) fn step(&mut self, name: &str, command: Command, limit: Duration) -> bool {
         println!("-- {name}");
-        self.add(Step::of(name, |on_line| watched(command, limit, on_line)))
-    }
-
-    /// Adds a stage that has ended. Returns whether it passed.
-    pub(crate) fn add(&mut self, step: Step) -> bool {
-        let Step { name, took, not_run, problem } = step;
-        not_run.into_iter().for_each(|reason| self.not_run(reason));
-        self.stage(&name, took, String::new());
+        let begun = Instant::now();
+        let mut reasons = Vec::new();
+        let mut look = |line: &str| reasons.extend(libtest::not_run(line).map(str::to_owned));
+        let ended = watched(command, limit, &mut look);
+        reasons.into_iter().for_each(|reason| self.not_run(reason));
+        let problem = match &ended {
+            Ok(ended) => ended.problem(),
+            Err(error) => Some(format!("{error:#}")),
+        };
+        self.stage(name, begun.elapsed(), String::new());
         let passed = problem.is_none();
         if let Some(problem) = problem {
             self.fail(format!("{name}: {problem}"));

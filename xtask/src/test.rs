@@ -8,7 +8,7 @@ use crate::artifacts::{self, Built, RELEASED, TestProgram};
 use crate::checks::{self, Check};
 use crate::filters::{self, Listed, Selected};
 use crate::libtest::{Counts, Output};
-use crate::report::{Report, Step};
+use crate::report::Report;
 use crate::run::{CommandOutcome, watched, watched_beside_others};
 use crate::seeded;
 use crate::workspace::Workspace;
@@ -55,7 +55,7 @@ pub(crate) struct TestArgs {
     /// Also build the tests behind these features of rollout-tests: torch, vllm
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     features: Vec<String>,
-    /// How many test programs and checks run at a time: many wait more than they compute, or use one core
+    /// How many test programs run at a time: many wait more than they compute, or use one core
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=2))]
     lanes: u16,
     /// List the selected tests and run none
@@ -111,19 +111,17 @@ pub(crate) fn run(workspace: &Workspace, args: &TestArgs) -> Result<bool> {
         report.not_run("the comparison of the programs' commits: git names none".into());
     }
     let runs = Runs { workspace, built: &built, arguments: &args.arguments };
-    let mut pieces = runs.pieces(taken.iter().copied().zip(&selected), &mut report);
-    if args.runs_checks() {
-        pieces.extend(Check::ALL.map(|check| Piece {
-            label: check.name(),
-            command: check.command(workspace, &built.programs),
-            limit: checks::LIMIT,
-            kind: PieceKind::Check,
-        }));
-    }
-    let mut executed = in_lanes(pieces, args.lanes, &mut report);
-    // Cargo holds the lock of the target directory meanwhile, and some tests with processes build.
+    let pieces = runs.pieces(taken.iter().copied().zip(&selected), &mut report);
+    let executed = in_lanes(pieces, args.lanes, &mut report);
+    // Not beside the lanes: cargo holds the lock of the target directory meanwhile, and some tests build.
     if args.doc_tests() {
-        executed += runs.doc_tests(&mut report);
+        runs.doc_tests(&mut report);
+    }
+    // One at a time: they share folders, ports and the package manager.
+    if args.runs_checks() {
+        for check in Check::ALL {
+            checks::stage(workspace, check, &built.programs, &mut report);
+        }
     }
     if !taken.is_empty() && executed == 0 {
         report.fail("no test ran; ignored ones need `-- --include-ignored`".into());
@@ -197,7 +195,7 @@ impl Runs<'_> {
             match self.command(program, filters) {
                 Ok(command) => {
                     let label = program.label.as_str();
-                    pieces.push_back(Piece { label, command, limit, kind: PieceKind::Tests });
+                    pieces.push_back(Piece { label, command, limit });
                 }
                 Err(error) => report.fail(format!("{}: {error:#}", program.label)),
             }
@@ -218,26 +216,17 @@ impl Runs<'_> {
         Ok(command)
     }
 
-    fn doc_tests(&self, report: &mut Report) -> u64 {
+    fn doc_tests(&self, report: &mut Report) {
         let command = self.workspace.cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]);
-        observe(DOC_TESTS, command, UNIT_LIMIT, report)
+        observe(DOC_TESTS, command, UNIT_LIMIT, report);
     }
 }
 
-/// A command that runs in a lane.
+/// A test program that runs in a lane.
 struct Piece<'a> {
     label: &'a str,
     command: Command,
     limit: Duration,
-    kind: PieceKind,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PieceKind {
-    /// It prints the results of tests.
-    Tests,
-    /// Its exit status is its result.
-    Check,
 }
 
 /// Runs the pieces: in each lane one at a time, in their order. Returns how many tests they executed.
@@ -245,21 +234,14 @@ fn in_lanes(pieces: VecDeque<Piece<'_>>, lanes: u16, report: &mut Report) -> u64
     // What a piece prints when none runs beside it needs no label, and no whole lines.
     let beside = lanes > 1 && pieces.len() > 1;
     let report = Mutex::new(report);
-    let run = |lane: u16, Piece { label, mut command, limit, kind }: Piece<'_>| {
+    let run = |lane: u16, Piece { label, mut command, limit }: Piece<'_>| {
         command.env(FIRST_PORT, (PORTS_FROM + lane * PORTS_OF_LANE).to_string());
         println!("-- {label}");
-        let run = |on_line: &mut dyn FnMut(&str)| match beside {
+        let observed = Observed::of(|on_line| match beside {
             true => watched_beside_others(label, command, limit, on_line),
             false => watched(command, limit, on_line),
-        };
-        match kind {
-            PieceKind::Tests => Observed::of(run).judge(label, &mut lock(&report)),
-            PieceKind::Check => {
-                let step = Step::of(label, run);
-                lock(&report).add(step);
-                0
-            }
-        }
+        });
+        observed.judge(label, &mut lock(&report))
     };
     let Shared { executed, panicked } = share(pieces, lanes, run);
     if panicked > 0 {
