@@ -76,7 +76,8 @@ fn every_change_and_every_forbidden_request_is_in_the_audit_with_the_trace_that_
     // The leader's own log line about the cordon has the same trace.
     let leader = fleet.leader();
     let log = lines(&fleet.path(&format!("{leader}.log")));
-    let told = log.iter().find(|line| line["message"] == "cordon").context("no line in the log")?;
+    let told = log.iter().find(|line| line["message"] == "worker cordon changed");
+    let told = told.context("no line in the log")?;
     ensure!(told["span"]["trace_id"] == TRACE, "{told}");
     // A registration's lines at the worker and in the audit also share a trace.
     let worker = fleet.path("worker-w1.log");
