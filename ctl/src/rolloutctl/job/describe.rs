@@ -253,7 +253,7 @@ mod tests {
             "rendezvous   forming, round 3, 2 joined of 2 to 4, 0 waiting\n",
             "generation   2, after checkpoint 4 of step 12,000\n",
             "checkpoints  5 complete, the newest 3 are kept\n",
-            "node-1  lost  h1    15s ago  30s ago\n",
+            "node-1    lost  h1    15s ago  30s ago\n",
         ] {
             assert!(text.contains(line), "{text}");
         }
