@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_snapshot_that_finds_no_room_ends_the_process_with_status_74_and_another_one_consensus() {
         let ended = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "state_machine::tests::child_process"])
+            .args(["--exact", "state::state_machine::tests::child_process"])
             .env(CHILD, "1")
             .output()
             .expect("it starts");

@@ -164,7 +164,7 @@ fn power_fails_after(task: &str) -> (tempfile::TempDir, PathBuf) {
     std::fs::create_dir(&root).expect("a directory");
     Journal::create(&journal, &root).expect("a journal");
     let ended = Process::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "machine::tests::child_process", "--nocapture"])
+        .args(["--exact", "state::machine::tests::child_process", "--nocapture"])
         .env(CHILD, format!("{task}|{}", root.display()))
         .env("LD_PRELOAD", preload_library())
         .env(JOURNAL_ENV, &journal)
