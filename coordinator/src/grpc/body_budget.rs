@@ -11,7 +11,7 @@
 //! Deliberately absent: bounds of one message, which each service has (`server`).
 
 use crate::grpc::message_weight::{self, Method, Weighing};
-use crate::leader::fair_room::{FairRoom, Place};
+use crate::leader::fair_room::{FairRoom, Permit};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -46,7 +46,7 @@ impl BodyBudgetLayer {
     ///
     /// # Errors
     /// There is no room for it.
-    pub(crate) fn room_for(&self, caller: Identity, weight: usize) -> Result<Place, RpcError> {
+    pub(crate) fn room_for(&self, caller: Identity, weight: usize) -> Result<Permit, RpcError> {
         let mut room = self.0.none(caller);
         match room.grow(weight) {
             true => Ok(room),
@@ -177,9 +177,9 @@ impl Message {
 struct Counted {
     inner: tonic::body::Body,
     /// For the message that is not complete.
-    arriving: Place,
+    arriving: Permit,
     /// For the messages that the service has; shared with the answer.
-    handed: Arc<Mutex<Place>>,
+    handed: Arc<Mutex<Permit>>,
     message: Message,
 }
 

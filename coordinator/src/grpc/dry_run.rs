@@ -16,7 +16,7 @@ use crate::grpc::body_budget::BodyBudgetLayer;
 use crate::grpc::convert::invalid;
 use crate::grpc::message_weight::{self, Weighing};
 use crate::leader::dry_run::{checking, granted};
-use crate::leader::fair_room::Place;
+use crate::leader::fair_room::Permit;
 use crate::leader::{caller, full_disk, reject};
 use crate::observe::{audit, log_position};
 use rollout_ledger::id::SessionId;
@@ -125,7 +125,7 @@ impl DryRunTarget {
     fn decoded<T: DryRunnable>(
         self,
         memory: &BodyBudgetLayer,
-    ) -> Result<(Request<T>, Place), RpcError> {
+    ) -> Result<(Request<T>, Permit), RpcError> {
         let caller = self.extensions.get::<PeerInfo>().map(|peer| peer.identity.clone());
         let weight = weight(T::METHOD, &self.request)?;
         let room = memory.room_for(caller.unwrap_or_else(Identity::insecure), weight)?;

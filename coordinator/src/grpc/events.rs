@@ -7,7 +7,7 @@
 use super::{Shared, caller, check_namespace};
 use crate::grpc::event_out::Filter;
 use crate::grpc::revoked_certificates;
-use crate::leader::fair_room::{FairRoom, Place};
+use crate::leader::fair_room::{FairRoom, Permit};
 use rollout_proto::{ErrorCode, Role, RpcError, v1};
 use rollout_raft::{Compacted, EventPosition, EventRecord};
 use std::pin::Pin;
@@ -70,7 +70,7 @@ impl v1::events_server::Events for EventsService {
             let message = "this member belongs to no cluster yet";
             return Err(RpcError::new(ErrorCode::NotBootstrapped, message).into());
         };
-        let Some(place) = self.room.take(&identity) else {
+        let Some(permit) = self.room.take(&identity) else {
             let message = format!(
                 "this member has {READERS_MAX} readers of events already, or three quarters of that from {identity}: try again later"
             );
@@ -92,7 +92,7 @@ impl v1::events_server::Events for EventsService {
             from,
             not_before: Some(r.not_before_wall_ms).filter(|wall_ms| *wall_ms > 0),
             until: (!r.follow).then_some(end),
-            _place: place,
+            _permit: permit,
         };
         tokio::spawn(reader.run(applied, out));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
@@ -108,7 +108,7 @@ struct Reader {
     not_before: Option<u64>,
     /// Where to end; `None` for a reader that follows.
     until: Option<u64>,
-    _place: Place,
+    _permit: Permit,
 }
 
 impl Reader {

@@ -110,8 +110,8 @@ pub(super) struct ExchangeRoom {
     rows_all: Mutex<u32>,
 }
 
-/// The place of one exchange, released on drop.
-pub(super) struct Place {
+/// The permits of one exchange, released on drop.
+pub(super) struct ExchangePermit {
     _exchange: OwnedSemaphorePermit,
     _rows: OwnedSemaphorePermit,
     /// So that the worker's next stream finds this room, even if the stream of this exchange has closed.
@@ -124,16 +124,16 @@ impl ExchangeRoom {
         &self.worker.0
     }
 
-    /// Waits for a place for an exchange of a worker with this many slots. `None` only if the room was closed, which
+    /// Waits for the permits of an exchange of a worker with this many slots. `None` only if the room was closed, which
     /// never happens.
     ///
     /// # Errors
     /// The exchange names more rows than such a worker can have.
-    pub(super) async fn place(
+    pub(super) async fn acquire(
         self: &Arc<Self>,
         exchange: &v1::Exchange,
         slots: usize,
-    ) -> Checked<Option<Place>> {
+    ) -> Checked<Option<ExchangePermit>> {
         let rows = rows_named(exchange, slots)?;
         let texts = (exchange.encoded_len() / BYTES_PER_ROW) as u64;
         // An exchange with long texts takes half of the room at most.
@@ -143,7 +143,7 @@ impl ExchangeRoom {
         let Ok(exchange) = self.exchanges.clone().acquire_owned().await else { return Ok(None) };
         let rows = self.rows.clone().acquire_many_owned(permits).await;
         let room = self.clone();
-        Ok(rows.ok().map(|rows| Place { _exchange: exchange, _rows: rows, _room: room }))
+        Ok(rows.ok().map(|rows| ExchangePermit { _exchange: exchange, _rows: rows, _room: room }))
     }
 
     /// Makes the room large enough for a worker with this many slots.
@@ -243,16 +243,16 @@ mod tests {
         let room = ExchangeRooms::default().of(worker("w"));
         let all = nacks(vec![set(0, rows_max(1))]);
         let half = nacks(vec![set(0, rows_max(1) / 2 - 1)]);
-        let first = room.place(&all, 1).await.expect("it may").expect("a place");
-        let second = room.place(&half, 1).await.expect("it may").expect("a place");
-        let third = room.place(&half, 1).await.expect("it may").expect("a place");
+        let first = room.acquire(&all, 1).await.expect("it may").expect("a permit");
+        let second = room.acquire(&half, 1).await.expect("it may").expect("a permit");
+        let third = room.acquire(&half, 1).await.expect("it may").expect("a permit");
         {
-            let mut fourth = pin!(room.place(&half, 1));
+            let mut fourth = pin!(room.acquire(&half, 1));
             assert!(poll!(&mut fourth).is_pending(), "it waits for room");
             drop(second);
             assert!(poll!(&mut fourth).is_ready());
         }
-        let mut full = pin!(room.place(&all, 1));
+        let mut full = pin!(room.acquire(&all, 1));
         assert!(poll!(&mut full).is_pending());
         drop(third);
         assert!(poll!(&mut full).is_ready(), "the fourth has gone too");
@@ -267,10 +267,10 @@ mod tests {
         let long = v1::Exchange { failures, ..Default::default() };
         for full in [nacks(vec![set(0, rows_max(1))]), long] {
             let dead = rooms.of(worker("w"));
-            let first = dead.place(&full, 1).await.expect("it may").expect("a place");
+            let first = dead.acquire(&full, 1).await.expect("it may").expect("a permit");
             drop(dead);
             let next = rooms.of(worker("w"));
-            assert!(poll!(pin!(next.place(&full, 1))).is_ready(), "heartbeats are behind it");
+            assert!(poll!(pin!(next.acquire(&full, 1))).is_ready(), "heartbeats are behind it");
             drop(first);
         }
     }
@@ -280,12 +280,12 @@ mod tests {
         let rooms = ExchangeRooms::default();
         let all = nacks(vec![set(0, rows_max(1))]);
         let (one, two) = (rooms.of(worker("w")), rooms.of(worker("w")));
-        let first = one.place(&all, 1).await.expect("it may").expect("a place");
-        let second = two.place(&all, 1).await.expect("it may").expect("a place");
-        let mut third = pin!(two.place(&all, 1));
+        let first = one.acquire(&all, 1).await.expect("it may").expect("a permit");
+        let second = two.acquire(&all, 1).await.expect("it may").expect("a permit");
+        let mut third = pin!(two.acquire(&all, 1));
         assert!(poll!(&mut third).is_pending(), "the room is full");
         let other = rooms.of(("other".to_owned(), "w".to_owned()));
-        assert!(poll!(pin!(other.place(&all, 1))).is_ready(), "of another namespace");
+        assert!(poll!(pin!(other.acquire(&all, 1))).is_ready(), "of another namespace");
         drop(first);
         assert!(poll!(&mut third).is_ready(), "the other stream has left it");
         drop(second);
@@ -296,12 +296,12 @@ mod tests {
         let rooms = ExchangeRooms::default();
         let all = nacks(vec![set(0, rows_max(1))]);
         let closed = rooms.of(worker("w"));
-        let first = closed.place(&all, 1).await.expect("it may").expect("a place");
-        let second = closed.place(&all, 1).await.expect("it may").expect("a place");
+        let first = closed.acquire(&all, 1).await.expect("it may").expect("a permit");
+        let second = closed.acquire(&all, 1).await.expect("it may").expect("a permit");
         drop(closed);
         let next = rooms.of(worker("w"));
         {
-            let mut third = pin!(next.place(&all, 1));
+            let mut third = pin!(next.acquire(&all, 1));
             assert!(poll!(&mut third).is_pending());
             drop(first);
             assert!(poll!(&mut third).is_ready());
@@ -314,11 +314,11 @@ mod tests {
     async fn the_room_grows_with_the_slots_of_its_worker() {
         let room = ExchangeRooms::default().of(worker("w"));
         let exchange = nacks(vec![set(0, rows_max(1))]);
-        let first = room.place(&exchange, 1).await.expect("it may").expect("a place");
-        let second = room.place(&exchange, 1).await.expect("it may").expect("a place");
+        let first = room.acquire(&exchange, 1).await.expect("it may").expect("a permit");
+        let second = room.acquire(&exchange, 1).await.expect("it may").expect("a permit");
         let more = nacks(vec![set(0, rows_max(2) - rows_max(1) - 1)]);
-        assert!(poll!(pin!(room.place(&more, 1))).is_pending(), "there is none for one slot");
-        let third = room.place(&more, 2).await.expect("it may").expect("a place");
+        assert!(poll!(pin!(room.acquire(&more, 1))).is_pending(), "there is none for one slot");
+        let third = room.acquire(&more, 2).await.expect("it may").expect("a permit");
         drop((first, second, third));
         assert_eq!(room.rows.available_permits(), room_rows(2) as usize);
     }
@@ -329,10 +329,10 @@ mod tests {
         let message = "x".repeat(usize::try_from(rows_max(0)).expect("it fits") * BYTES_PER_ROW);
         let failures = vec![v1::FailedAttempt { message, ..Default::default() }];
         let long = v1::Exchange { failures, ..Default::default() };
-        let first = room.place(&long, 0).await.expect("it may").expect("a place");
-        let second = room.place(&long, 0).await.expect("it may").expect("a place");
+        let first = room.acquire(&long, 0).await.expect("it may").expect("a permit");
+        let second = room.acquire(&long, 0).await.expect("it may").expect("a permit");
         let exchange = nacks(vec![set(0, 1)]);
-        let mut third = pin!(room.place(&exchange, 0));
+        let mut third = pin!(room.acquire(&exchange, 0));
         assert!(poll!(&mut third).is_pending());
         drop(first);
         assert!(poll!(&mut third).is_ready());

@@ -8,7 +8,7 @@
 //! Deliberately absent: any trace of a wait in the ledger. A client repeats a wait at the next leader.
 
 use super::Shared;
-use crate::leader::fair_room::{FairRoom, Place};
+use crate::leader::fair_room::{FairRoom, Permit};
 use crate::leader::ledger_read::ReadLedger;
 use crate::observe::log_position;
 use bytes::Bytes;
@@ -124,7 +124,7 @@ impl Awaiting {
 }
 
 /// Takes the bytes of a wait while it is held; `None` if its holder has used up its share.
-fn room_for(bytes: &FairRoom, holder: &Identity, awaited: &[v1::StoreAwaited]) -> Option<Place> {
+fn room_for(bytes: &FairRoom, holder: &Identity, awaited: &[v1::StoreAwaited]) -> Option<Permit> {
     let mut room = bytes.none(holder.clone());
     room.grow(awaited.iter().map(|one| one.key.len() + KEY_BYTES).sum()).then_some(room)
 }

@@ -180,18 +180,18 @@ impl Serving {
             Some(Up::Exchange(exchange)) => {
                 let (leading, out) = (self.leading.clone(), self.out.clone());
                 let room = self.room.clone().ok_or_else(|| session_unknown(session))?;
-                let place = room.place(&exchange, worker.slots).await;
+                let permit = room.acquire(&exchange, worker.slots).await;
                 // Without a session there are no slots, and the bound does not apply.
-                let place = place.map_err(|error| match worker.instance {
+                let permit = permit.map_err(|error| match worker.instance {
                     Some(_) => error,
                     None => session_unknown(session),
                 })?;
-                let Some(place) = place else { return Ok(()) };
+                let Some(permit) = permit else { return Ok(()) };
                 let namespace = room.namespace().to_owned();
                 let origin = dispatch::Origin { session, instance, namespace };
                 let serve = async move {
                     dispatch::exchange(leading, origin, exchange, out).await;
-                    drop(place);
+                    drop(permit);
                 };
                 tokio::spawn(serve.in_current_span());
                 Ok(())

@@ -23,7 +23,7 @@ struct TakenPlaces {
 }
 
 /// Places of one holder, released on drop.
-pub(crate) struct Place {
+pub(crate) struct Permit {
     holder: Identity,
     count: usize,
     room: FairRoom,
@@ -40,14 +40,14 @@ impl FairRoom {
     }
 
     /// Takes a place for `holder`; `None` if there is none for it.
-    pub(crate) fn take(&self, holder: &Identity) -> Option<Place> {
-        let mut place = self.none(holder.clone());
-        place.grow(1).then_some(place)
+    pub(crate) fn take(&self, holder: &Identity) -> Option<Permit> {
+        let mut permit = self.none(holder.clone());
+        permit.grow(1).then_some(permit)
     }
 
     /// A holder without places, which may grow.
-    pub(crate) fn none(&self, holder: Identity) -> Place {
-        Place { holder, count: 0, room: self.clone() }
+    pub(crate) fn none(&self, holder: Identity) -> Permit {
+        Permit { holder, count: 0, room: self.clone() }
     }
 
     /// How many places are free.
@@ -57,7 +57,7 @@ impl FairRoom {
     }
 }
 
-impl Place {
+impl Permit {
     pub(crate) fn holder(&self) -> &Identity {
         &self.holder
     }
@@ -97,7 +97,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.give_back();
     }
@@ -113,9 +113,9 @@ mod tests {
         let named = |name: &str| Identity::new(Role::Client, name, Vec::new()).unwrap();
         let (greedy, other) = (named("greedy"), named("other"));
         let room = FairRoom::new(8);
-        let mut held: Vec<Place> = std::iter::from_fn(|| room.take(&greedy)).collect();
+        let mut held: Vec<Permit> = std::iter::from_fn(|| room.take(&greedy)).collect();
         assert_eq!(held.len(), 6);
-        let others: Vec<Place> = std::iter::from_fn(|| room.take(&other)).collect();
+        let others: Vec<Permit> = std::iter::from_fn(|| room.take(&other)).collect();
         assert_eq!(others.len(), 2, "the rest is for others, and no more than there is");
         held.pop();
         assert!(room.take(&other).is_some());

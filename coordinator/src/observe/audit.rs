@@ -20,7 +20,7 @@ mod refusals;
 mod sink;
 mod unauthenticated;
 
-use crate::leader::fair_room::Place;
+use crate::leader::fair_room::Permit;
 use crate::observe::log_position;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -183,7 +183,7 @@ struct Open {
     decided: bool,
     trace_id: String,
     /// Room for its line.
-    room: Option<Place>,
+    room: Option<Permit>,
 }
 
 impl Open {

@@ -38,7 +38,7 @@ pub(super) struct Bundle {
 pub(super) struct Room {
     _bytes: OwnedSemaphorePermit,
     /// The bytes that count for the request's caller.
-    _share: Option<fair_room::Place>,
+    _share: Option<fair_room::Permit>,
 }
 
 #[cfg(test)]

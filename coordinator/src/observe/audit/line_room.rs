@@ -10,7 +10,7 @@
 //! Deliberately absent: dropping lines. Otherwise a caller that fills the room could make changes that no line reports.
 
 use super::{AuditLog, Open};
-use crate::leader::fair_room::{FairRoom, Place};
+use crate::leader::fair_room::{FairRoom, Permit};
 use rollout_ledger::limits;
 use rollout_proto::{ErrorCode, Identity, Outcome, Role, RpcError};
 use serde_json::{Map, Value};
@@ -41,7 +41,7 @@ impl AuditLog {
     }
 
     /// Writes a line, then releases its place.
-    pub(super) async fn write_in(&self, room: Place, fields: Map<String, Value>) {
+    pub(super) async fn write_in(&self, room: Permit, fields: Map<String, Value>) {
         self.write(fields).await;
         drop(room);
     }
@@ -60,7 +60,7 @@ impl Open {
 
     /// Its place, or a new one for a request that has a line only because it is forbidden. If there is none, it is
     /// counted.
-    pub(super) fn room_for_line(&mut self) -> Option<Place> {
+    pub(super) fn room_for_line(&mut self) -> Option<Permit> {
         if self.room.is_none() && !self.take_room() {
             self.count_unlogged();
         }
