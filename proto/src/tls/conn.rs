@@ -33,13 +33,13 @@ pub struct ServerConn {
     /// Ready when that certificate is revoked.
     revoked: Option<UntilRefused>,
     // Released when the connection is closed.
-    _place: Option<Place>,
+    _permits: Option<ConnPermits>,
 }
 
-/// A connection's places at its listener.
+/// A connection's permits at its listener.
 #[derive(Debug)]
-pub(super) struct Place {
-    pub(super) _place: OwnedSemaphorePermit,
+pub(super) struct ConnPermits {
+    pub(super) _permit: OwnedSemaphorePermit,
     /// Its place among its identity's connections.
     pub(super) _share: Option<Share<String>>,
 }
@@ -53,7 +53,13 @@ enum Stream {
 
 impl ServerConn {
     pub(super) fn plain(stream: TcpStream, peer: PeerInfo) -> Self {
-        ServerConn { stream: Stream::Plain(stream), peer, ends: None, revoked: None, _place: None }
+        ServerConn {
+            stream: Stream::Plain(stream),
+            peer,
+            ends: None,
+            revoked: None,
+            _permits: None,
+        }
     }
 
     pub(super) fn tls(stream: TlsStream<TcpStream>, peer: PeerInfo) -> Self {
@@ -62,7 +68,7 @@ impl ServerConn {
             peer,
             ends: None,
             revoked: None,
-            _place: None,
+            _permits: None,
         }
     }
 
@@ -82,9 +88,9 @@ impl ServerConn {
         self
     }
 
-    /// Attaches the connection's places at its listener, which are released on drop.
-    pub(super) fn at(mut self, place: Place) -> Self {
-        self._place = Some(place);
+    /// Attaches the connection's permits at its listener, which are released on drop.
+    pub(super) fn with_permits(mut self, permits: ConnPermits) -> Self {
+        self._permits = Some(permits);
         self
     }
 

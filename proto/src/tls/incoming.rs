@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
-use super::conn::{Place, ServerConn};
+use super::conn::{ConnPermits, ServerConn};
 use super::revoked::noting_revoked;
 use super::server::ServerTls;
 use super::share::{Share, Shares, counted_address};
@@ -193,18 +193,18 @@ async fn handshake(
 }
 
 impl Identities {
-    /// Attaches the connection's places, unless its identity has used up its share.
+    /// Attaches the connection's permits, unless its identity has used up its share.
     fn admit(&self, conn: ServerConn, place: OwnedSemaphorePermit) -> Option<ServerConn> {
         let PeerInfo { identity, addr, .. } = conn.peer();
         if identity.is_insecure() || identity.role == Role::Newcomer {
-            return Some(conn.at(Place { _place: place, _share: None }));
+            return Some(conn.with_permits(ConnPermits { _permit: place, _share: None }));
         }
         let Some(share) = self.open.take(identity.to_string(), self.max) else {
             let max = self.max;
             tracing::info!(%addr, %identity, max, "too many connections of one identity: refused");
             return None;
         };
-        Some(conn.at(Place { _place: place, _share: Some(share) }))
+        Some(conn.with_permits(ConnPermits { _permit: place, _share: Some(share) }))
     }
 }
 
