@@ -167,7 +167,7 @@ struct Cohort {
 
 /// The position in the index of a run that has not ended.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RunPosition {
     need: NeedNo,
     turn: Option<Turn>,
 }
@@ -186,7 +186,7 @@ pub(crate) struct Eligibility {
     families: BTreeMap<FamilyNo, Family>,
     /// Families by the sums over their cohorts; one of several with the same sum.
     marks: BTreeMap<u64, FamilyNo>,
-    runs: BTreeMap<RunNo, Place>,
+    runs: BTreeMap<RunNo, RunPosition>,
     /// Numbers given so far.
     numbers: u64,
     /// Changes when a slot is in another cohort than before.
@@ -224,22 +224,23 @@ impl Eligibility {
         turn: Option<Turn>,
     ) {
         let need = match self.runs.get(&no) {
-            Some(place) if place.turn == turn => return,
-            Some(place) => place.need,
+            Some(position) if position.turn == turn => return,
+            Some(position) => position.need,
             None => self.join_need(namespace, spec),
         };
-        let before = self.runs.insert(no, Place { need, turn }).and_then(|place| place.turn);
+        let before =
+            self.runs.insert(no, RunPosition { need, turn }).and_then(|position| position.turn);
         self.change_turn(need, before, turn);
     }
 
     /// A run has ended or is gone.
     pub(crate) fn remove_run(&mut self, no: RunNo) {
-        let Some(place) = self.runs.remove(&no) else { return };
-        self.change_turn(place.need, place.turn, None);
-        let Some(need) = self.needs.get_mut(&place.need) else { return };
+        let Some(position) = self.runs.remove(&no) else { return };
+        self.change_turn(position.need, position.turn, None);
+        let Some(need) = self.needs.get_mut(&position.need) else { return };
         need.runs -= 1;
         if need.runs == 0 {
-            self.remove_need(place.need);
+            self.remove_need(position.need);
         }
     }
 
@@ -349,7 +350,7 @@ impl Eligibility {
 
     /// The need of a run that has not ended.
     pub(crate) fn need(&self, no: RunNo) -> Option<NeedNo> {
-        self.runs.get(&no).map(|place| place.need)
+        self.runs.get(&no).map(|position| position.need)
     }
 
     /// The turn of a run among those that have rows to give.
