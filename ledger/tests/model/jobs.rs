@@ -19,7 +19,7 @@ pub(crate) const KEEP_ALIVE_MS: u64 = 15_000;
 
 /// The state of a participant, and until when it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ParticipantPhase {
     Apart,
     Joining(u64),
     Late(u64),
@@ -33,7 +33,7 @@ pub(crate) enum Place {
 pub(crate) struct Who {
     pub(crate) name: String,
     pub(crate) incarnation: SessionId,
-    pub(crate) place: Place,
+    pub(crate) phase: ParticipantPhase,
     /// Whose session it joined with, if that is known.
     holder: Option<String>,
 }
@@ -71,16 +71,16 @@ impl Job {
         self.who.iter().position(|w| w.name == name)
     }
 
-    fn count(&self, which: fn(Place) -> bool) -> usize {
-        self.who.iter().filter(|w| which(w.place)).count()
+    fn count(&self, which: fn(ParticipantPhase) -> bool) -> usize {
+        self.who.iter().filter(|w| which(w.phase)).count()
     }
 
     fn members(&self) -> usize {
-        self.count(|p| matches!(p, Place::Member(_)))
+        self.count(|p| matches!(p, ParticipantPhase::Member(_)))
     }
 
     fn joining(&self) -> usize {
-        self.count(|p| matches!(p, Place::Joining(_)))
+        self.count(|p| matches!(p, ParticipantPhase::Joining(_)))
     }
 
     fn settle(&mut self, now: u64, notes: &mut Vec<&'static str>) {
@@ -94,8 +94,8 @@ impl Job {
         }
         if self.complete && self.members() < max {
             for who in &mut self.who {
-                if who.place == Place::Redundant {
-                    who.place = Place::Late(now + config.join_timeout_ms);
+                if who.phase == ParticipantPhase::Redundant {
+                    who.phase = ParticipantPhase::Late(now + config.join_timeout_ms);
                 }
             }
         }
@@ -105,13 +105,13 @@ impl Job {
         // First late participants, then surplus ones, each in order of arrival.
         for redundant in [false, true] {
             for i in 0..self.who.len() {
-                let until = match self.who[i].place {
-                    Place::Late(until) if !redundant => until,
-                    Place::Redundant if redundant => now + config.join_timeout_ms,
+                let until = match self.who[i].phase {
+                    ParticipantPhase::Late(until) if !redundant => until,
+                    ParticipantPhase::Redundant if redundant => now + config.join_timeout_ms,
                     _ => continue,
                 };
                 if self.joining() < max {
-                    self.who[i].place = Place::Joining(until);
+                    self.who[i].phase = ParticipantPhase::Joining(until);
                 }
             }
         }
@@ -133,20 +133,21 @@ impl Job {
         notes.push("round completed");
         let mut names: Vec<String> = Vec::new();
         for who in &self.who {
-            if matches!(who.place, Place::Joining(_)) {
+            if matches!(who.phase, ParticipantPhase::Joining(_)) {
                 names.push(who.name.clone());
             }
         }
         names.sort();
-        let joined = self.who.iter().filter(|who| matches!(who.place, Place::Joining(_)));
+        let joined =
+            self.who.iter().filter(|who| matches!(who.phase, ParticipantPhase::Joining(_)));
         let holders: Option<Vec<String>> = joined.map(|who| who.holder.clone()).collect();
         self.holders = holders.unwrap_or_default();
         for who in &mut self.who {
-            who.place = match who.place {
-                Place::Joining(_) => {
-                    Place::Member(names.iter().position(|n| *n == who.name).unwrap() as u32)
-                }
-                Place::Late(_) => Place::Redundant,
+            who.phase = match who.phase {
+                ParticipantPhase::Joining(_) => ParticipantPhase::Member(
+                    names.iter().position(|n| *n == who.name).unwrap() as u32,
+                ),
+                ParticipantPhase::Late(_) => ParticipantPhase::Redundant,
                 other => other,
             };
         }
@@ -156,7 +157,7 @@ impl Job {
     fn come(
         &mut self,
         name: &str,
-        (incarnation, place): (SessionId, Place),
+        (incarnation, phase): (SessionId, ParticipantPhase),
         notes: &mut Vec<&'static str>,
     ) {
         if let Some(at) = self.at(name) {
@@ -164,7 +165,7 @@ impl Job {
             self.gone.push((name.to_owned(), "replaced"));
             self.void(name, notes);
         }
-        self.who.push(Who { name: name.to_owned(), incarnation, place, holder: None });
+        self.who.push(Who { name: name.to_owned(), incarnation, phase, holder: None });
     }
 
     /// Removes a participant, which may end barriers.
@@ -216,8 +217,15 @@ impl Model {
         if job.closed {
             return Err(JobRefusal::RendezvousClosed.into());
         }
-        let idle = |p: Place| matches!(p, Place::Apart | Place::TimedOut | Place::Dismissed(_));
-        let others = job.who.iter().any(|w| w.name != decl.name && !idle(w.place));
+        let idle = |p: ParticipantPhase| {
+            matches!(
+                p,
+                ParticipantPhase::Apart
+                    | ParticipantPhase::TimedOut
+                    | ParticipantPhase::Dismissed(_)
+            )
+        };
+        let others = job.who.iter().any(|w| w.name != decl.name && !idle(w.phase));
         if let Some(theirs) = job.config.as_ref().filter(|_| others)
             && (theirs.min, theirs.max) != (config.min, config.max)
         {
@@ -229,25 +237,28 @@ impl Model {
         self.on_job(&name, |job, now, notes| {
             // It leaves its round, or its place outside of it.
             if let Some(at) = job.at(&decl.name)
-                && matches!(job.who[at].place, Place::Member(_) | Place::Redundant)
+                && matches!(
+                    job.who[at].phase,
+                    ParticipantPhase::Member(_) | ParticipantPhase::Redundant
+                )
             {
-                job.who[at].place = Place::Apart;
+                job.who[at].phase = ParticipantPhase::Apart;
                 job.settle(now, notes);
             }
             let until = now + config.join_timeout_ms;
-            let place = if !job.complete {
-                Place::Joining(until)
+            let phase = if !job.complete {
+                ParticipantPhase::Joining(until)
             } else if job.members() < config.max as usize {
                 notes.push("came late");
-                Place::Late(until)
+                ParticipantPhase::Late(until)
             } else {
                 notes.push("one too many");
-                Place::Redundant
+                ParticipantPhase::Redundant
             };
             if !others {
                 job.config = Some(config);
             }
-            job.come(&decl.name, (incarnation, place), notes);
+            job.come(&decl.name, (incarnation, phase), notes);
             if let Some(who) = job.who.last_mut() {
                 who.holder = holder;
             }
@@ -257,7 +268,9 @@ impl Model {
 
     pub(crate) fn participate(&mut self, name: &JobName, decl: &ParticipantDecl) -> Outcome {
         let (incarnation, reply) = self.comes(decl.keep_alive_ms);
-        self.on_job(name, |job, _, notes| job.come(&decl.name, (incarnation, Place::Apart), notes));
+        self.on_job(name, |job, _, notes| {
+            job.come(&decl.name, (incarnation, ParticipantPhase::Apart), notes)
+        });
         Ok(reply)
     }
 
@@ -281,9 +294,11 @@ impl Model {
             job.closed = true;
             job.last_call = None;
             for who in &mut job.who {
-                who.place = match who.place {
-                    Place::Joining(_) | Place::Late(_) => Place::Dismissed(false),
-                    Place::Redundant => Place::Dismissed(true),
+                who.phase = match who.phase {
+                    ParticipantPhase::Joining(_) | ParticipantPhase::Late(_) => {
+                        ParticipantPhase::Dismissed(false)
+                    }
+                    ParticipantPhase::Redundant => ParticipantPhase::Dismissed(true),
                     other => other,
                 };
             }
@@ -301,14 +316,14 @@ impl Model {
                 }
                 let alone = !job.complete && job.last_call.is_none();
                 for who in &mut job.who {
-                    let over = match who.place {
-                        Place::Joining(until) => alone && until <= now,
-                        Place::Late(until) => until <= now,
+                    let over = match who.phase {
+                        ParticipantPhase::Joining(until) => alone && until <= now,
+                        ParticipantPhase::Late(until) => until <= now,
                         _ => false,
                     };
                     if over {
                         notes.push("join timed out");
-                        who.place = Place::TimedOut;
+                        who.phase = ParticipantPhase::TimedOut;
                     }
                 }
                 for g in job.barriers.values_mut().flatten() {

@@ -1,7 +1,7 @@
 //! Barriers of jobs in the model: which participants have arrived at a generation, which ones it waits for, and how
 //! it ends.
 
-use super::{Gen, Job, KEEP_ALIVE_MS, Place};
+use super::{Gen, Job, KEEP_ALIVE_MS, ParticipantPhase};
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
@@ -116,7 +116,7 @@ impl Model {
         };
         self.on_job(name, |job, _, notes| {
             if had.is_none() {
-                job.come(&who, (new, Place::Apart), notes);
+                job.come(&who, (new, ParticipantPhase::Apart), notes);
             }
             job.count_arrival((barrier, number), (&who, holds), begins, notes);
         });

@@ -1,19 +1,19 @@
 //! Compares the ledger's jobs with the model's.
 
-use super::{Job, Place};
+use super::{Job, ParticipantPhase};
 use rollout_ledger::id::LedgerMs;
 use rollout_ledger::{BarrierEnd, BarrierFailure, JobName, Ledger, ParticipantState};
 use std::collections::BTreeMap;
 
-fn place(state: ParticipantState) -> Place {
+fn phase(state: ParticipantState) -> ParticipantPhase {
     match state {
-        ParticipantState::Apart => Place::Apart,
-        ParticipantState::Joining { until } => Place::Joining(until.0),
-        ParticipantState::Late { until } => Place::Late(until.0),
-        ParticipantState::Redundant => Place::Redundant,
-        ParticipantState::Member { rank } => Place::Member(rank),
-        ParticipantState::TimedOut => Place::TimedOut,
-        ParticipantState::Dismissed { redundant } => Place::Dismissed(redundant),
+        ParticipantState::Apart => ParticipantPhase::Apart,
+        ParticipantState::Joining { until } => ParticipantPhase::Joining(until.0),
+        ParticipantState::Late { until } => ParticipantPhase::Late(until.0),
+        ParticipantState::Redundant => ParticipantPhase::Redundant,
+        ParticipantState::Member { rank } => ParticipantPhase::Member(rank),
+        ParticipantState::TimedOut => ParticipantPhase::TimedOut,
+        ParticipantState::Dismissed { redundant } => ParticipantPhase::Dismissed(redundant),
     }
 }
 
@@ -36,11 +36,11 @@ pub(crate) fn difference(ledger: &Ledger, jobs: &BTreeMap<JobName, Job>) -> Opti
             return Some(format!("{name:?} is not there"));
         };
         let mut who: Vec<_> =
-            job.who.iter().map(|w| (w.name.clone(), w.incarnation, w.place)).collect();
+            job.who.iter().map(|w| (w.name.clone(), w.incarnation, w.phase)).collect();
         who.sort_by(|a, b| a.0.cmp(&b.0));
         let seen: Vec<_> = view
             .participants()
-            .map(|p| (p.decl.name.clone(), p.incarnation, place(p.state)))
+            .map(|p| (p.decl.name.clone(), p.incarnation, phase(p.state)))
             .collect();
         if who != seen {
             return Some(format!("{name:?}: {seen:?}, not {who:?}"));

@@ -1,6 +1,6 @@
 //! Shared stores in the model: two maps each, and every operation on them spelled out.
 
-use crate::jobs::{Job, Place};
+use crate::jobs::{Job, ParticipantPhase};
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{JobName, JobRefusal, Rejection, Reply, StoreAnswer, StoreName, StoreOp};
@@ -45,13 +45,13 @@ impl Model {
         }
         let found = self.jobs.iter().find_map(|(job, j)| {
             let who = j.who.iter().find(|who| who.incarnation == incarnation)?;
-            Some((job, j.latest_complete(), who.place))
+            Some((job, j.latest_complete(), who.phase))
         });
-        let Some((job, latest, place)) = found else {
+        let Some((job, latest, phase)) = found else {
             return Err(JobRefusal::ParticipantUnknown.into());
         };
         let of_job = job.namespace == name.namespace && job.job == name.job;
-        let member = matches!(place, Place::Member(_));
+        let member = matches!(phase, ParticipantPhase::Member(_));
         match of_job && member && latest == name.round {
             true => Ok(()),
             false => Err(not_of_round(name)),
