@@ -1,6 +1,6 @@
 //! Owns: finding rows that have the same ID, in bounded memory.
 //!
-//! Invariant: every repeated ID is counted; the first in the order of the input are reported with both places.
+//! Invariant: every repeated ID is counted; the first in the order of the input are reported with both positions.
 //! Absent: the IDs themselves; they are compared by 128 bits of their blake3.
 
 use std::collections::BTreeMap;
@@ -21,20 +21,20 @@ pub struct Duplicate {
     pub first: (u32, u64),
 }
 
-/// File and line, big-endian, so that places sort in the order of the input.
-type Place = [u8; 12];
+/// File and line, big-endian, so that positions sort in the order of the input.
+type LinePosition = [u8; 12];
 
-fn place(file: u32, line: u64) -> Place {
-    let mut place = [0; 12];
-    place[..4].copy_from_slice(&file.to_be_bytes());
-    place[4..].copy_from_slice(&line.to_be_bytes());
-    place
+fn position(file: u32, line: u64) -> LinePosition {
+    let mut position = [0; 12];
+    position[..4].copy_from_slice(&file.to_be_bytes());
+    position[4..].copy_from_slice(&line.to_be_bytes());
+    position
 }
 
-fn file_and_line(place: Place) -> (u32, u64) {
+fn file_and_line(position: LinePosition) -> (u32, u64) {
     let (mut file, mut line) = ([0; 4], [0; 8]);
-    file.copy_from_slice(&place[..4]);
-    line.copy_from_slice(&place[4..]);
+    file.copy_from_slice(&position[..4]);
+    line.copy_from_slice(&position[4..]);
     (u32::from_be_bytes(file), u64::from_be_bytes(line))
 }
 
@@ -59,7 +59,7 @@ impl Duplicates {
 
     /// Records a row's ID.
     pub fn push(&mut self, hash: u128, file: u32, line: u64) -> io::Result<()> {
-        self.spill.push(hash, place(file, line))
+        self.spill.push(hash, position(file, line))
     }
 
     /// The first `max` duplicates in the order of the input, and the number of all.
@@ -77,7 +77,7 @@ impl Duplicates {
                 }
             }
         }
-        let duplicate = |(row, first): (Place, Place)| Duplicate {
+        let duplicate = |(row, first): (LinePosition, LinePosition)| Duplicate {
             row: file_and_line(row),
             first: file_and_line(first),
         };

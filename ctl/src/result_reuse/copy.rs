@@ -8,7 +8,7 @@ use rollout_proto::v1;
 use rollout_storage::{BlobError, PartRow, PartRowKind, PartWriter, part_key};
 
 use super::ReusedResults;
-use super::join::{Matches, Place, temporary};
+use super::join::{Matches, RowLocation, temporary};
 use super::source::SourceParts;
 use crate::batch::error::BatchError;
 use crate::batch::submit::REUSED_PARTS_PER_REQUEST;
@@ -28,8 +28,8 @@ pub(super) async fn copy(
         end += u64::from(segment.rows);
         let mut open = Open { segment, destination, writer: PartWriter::new(), rows: Vec::new() };
         let mut parts = 0;
-        while let Some((row, place)) = matches.next_before(end).map_err(temporary)? {
-            let Some(result) = result(sources, place).await? else {
+        while let Some((row, location)) = matches.next_before(end).map_err(temporary)? {
+            let Some(result) = result(sources, location).await? else {
                 reused.left += 1;
                 continue;
             };
@@ -55,10 +55,13 @@ struct Finished {
     body: Vec<u8>,
 }
 
-/// The result at a place; `None` if it is lost, or differs from the ledger's record.
-async fn result(sources: &[SourceParts], place: Place) -> Result<Option<Finished>, BatchError> {
-    let Some(source) = sources.get(usize::from(place.source)) else { return Ok(None) };
-    let Some(blob) = source.parts.get(place.part as usize) else { return Ok(None) };
+/// The result at a location; `None` if it is lost, or differs from the ledger's record.
+async fn result(
+    sources: &[SourceParts],
+    location: RowLocation,
+) -> Result<Option<Finished>, BatchError> {
+    let Some(source) = sources.get(usize::from(location.source)) else { return Ok(None) };
+    let Some(blob) = source.parts.get(location.part as usize) else { return Ok(None) };
     let part = match source.cache.get(blob).await {
         Ok(part) => part,
         Err(ObjectError::Store(BlobError::Missing { .. } | BlobError::Corrupt { .. })) => {
@@ -67,8 +70,8 @@ async fn result(sources: &[SourceParts], place: Place) -> Result<Option<Finished
         Err(ObjectError::Store(error)) => return Err(error.into()),
         Err(ObjectError::Format { .. } | ObjectError::Digest { .. }) => return Ok(None),
     };
-    let found = part.row(place.part_row as usize);
-    let found = found.filter(|row| row.row == place.row && row.kind == PartRowKind::Completed);
+    let found = part.row(location.part_row as usize);
+    let found = found.filter(|row| row.row == location.row && row.kind == PartRowKind::Completed);
     Ok(found.map(|row| Finished { attempt: row.attempt, body: row.body.to_vec() }))
 }
 

@@ -15,15 +15,15 @@ use crate::input::spill::{Sorted, Spill};
 /// Memory for each of the two sorts.
 const BUDGET_BYTES: usize = 64 << 20;
 
-/// The second half of the ID, whether it is new, and a [`Place`] or a row.
-type Item = [u8; 16 + 1 + PLACE_BYTES];
-const PLACE_BYTES: usize = 18;
+/// The second half of the ID, whether it is new, and a [`RowLocation`] or a row.
+type Item = [u8; 16 + 1 + LOCATION_BYTES];
+const LOCATION_BYTES: usize = 18;
 const FINISHED: u8 = 0;
 const NEW: u8 = 1;
 
 /// The location of a finished row's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RowLocation {
     /// The source; sources are numbered with the latest first.
     pub(super) source: u16,
     /// Its row there.
@@ -34,9 +34,9 @@ pub(super) struct Place {
     pub(super) part_row: u32,
 }
 
-impl Place {
-    fn to_bytes(self) -> [u8; PLACE_BYTES] {
-        let mut bytes = [0; PLACE_BYTES];
+impl RowLocation {
+    fn to_bytes(self) -> [u8; LOCATION_BYTES] {
+        let mut bytes = [0; LOCATION_BYTES];
         bytes[..2].copy_from_slice(&self.source.to_be_bytes());
         bytes[2..10].copy_from_slice(&self.row.to_be_bytes());
         bytes[10..14].copy_from_slice(&self.part.to_be_bytes());
@@ -60,7 +60,7 @@ impl Place {
 /// Items of the new input and of earlier revisions, to be joined.
 #[derive(Debug)]
 pub struct Items {
-    spill: Spill<{ 16 + 1 + PLACE_BYTES }>,
+    spill: Spill<{ 16 + 1 + LOCATION_BYTES }>,
     /// New rows so far.
     rows: u64,
     failed: Option<io::Error>,
@@ -85,21 +85,21 @@ impl Items {
     }
 
     fn new_row(&mut self, item_id: &[u8; 32]) -> io::Result<()> {
-        let mut rest = [0; PLACE_BYTES];
+        let mut rest = [0; LOCATION_BYTES];
         rest[..8].copy_from_slice(&self.rows.to_be_bytes());
         self.rows += 1;
         self.push(item_id, NEW, &rest)
     }
 
     /// Notes a finished row.
-    pub(super) fn finished(&mut self, item_id: &[u8; 32], place: Place) -> io::Result<()> {
-        self.push(item_id, FINISHED, &place.to_bytes())
+    pub(super) fn finished(&mut self, item_id: &[u8; 32], location: RowLocation) -> io::Result<()> {
+        self.push(item_id, FINISHED, &location.to_bytes())
     }
 
     fn push(&mut self, item_id: &[u8; 32], kind: u8, rest: &[u8]) -> io::Result<()> {
         let mut key = [0; 16];
         key.copy_from_slice(&item_id[..16]);
-        let mut item: Item = [0; 16 + 1 + PLACE_BYTES];
+        let mut item: Item = [0; 16 + 1 + LOCATION_BYTES];
         item[..16].copy_from_slice(&item_id[16..]);
         item[16] = kind;
         item[17..].copy_from_slice(rest);
@@ -124,9 +124,9 @@ impl Items {
                     let row = u64::from_be_bytes(row);
                     // The top bits choose the partition, so each gets its share of the rows.
                     let partition = u128::from(row) * 256 / u128::from(rows.max(1));
-                    let mut place = [0; PLACE_BYTES];
-                    place.copy_from_slice(&finished.1[17..]);
-                    found.push(partition.min(255) << 120 | u128::from(row), place)?;
+                    let mut location = [0; LOCATION_BYTES];
+                    location.copy_from_slice(&finished.1[17..]);
+                    found.push(partition.min(255) << 120 | u128::from(row), location)?;
                 }
             }
         }
@@ -137,13 +137,13 @@ impl Items {
 /// Matches in the order of the new rows.
 #[derive(Debug)]
 pub(super) struct Matches {
-    sorted: Sorted<PLACE_BYTES>,
-    ready: std::iter::Peekable<std::vec::IntoIter<(u128, [u8; PLACE_BYTES])>>,
+    sorted: Sorted<LOCATION_BYTES>,
+    ready: std::iter::Peekable<std::vec::IntoIter<(u128, [u8; LOCATION_BYTES])>>,
 }
 
 impl Matches {
     /// The next match of a row before `end`.
-    pub(super) fn next_before(&mut self, end: u64) -> io::Result<Option<(u64, Place)>> {
+    pub(super) fn next_before(&mut self, end: u64) -> io::Result<Option<(u64, RowLocation)>> {
         while self.ready.peek().is_none() {
             match self.sorted.next() {
                 Some(records) => self.ready = records?.into_iter().peekable(),
@@ -151,7 +151,7 @@ impl Matches {
             }
         }
         let found = self.ready.next_if(|record| (record.0 as u64) < end);
-        Ok(found.map(|(key, place)| (key as u64, Place::from_bytes(&place))))
+        Ok(found.map(|(key, location)| (key as u64, RowLocation::from_bytes(&location))))
     }
 }
 
@@ -176,26 +176,26 @@ mod tests {
         }
         for (source, step) in [(1u16, 2), (0, 10)] {
             for row in (0..1000u64).step_by(step) {
-                let place = Place { source, row, part: 3, part_row: row as u32 % 7 };
-                items.finished(&id(row), place).unwrap();
+                let location = RowLocation { source, row, part: 3, part_row: row as u32 % 7 };
+                items.finished(&id(row), location).unwrap();
             }
         }
-        items.finished(&id(5000), Place { source: 0, row: 1, part: 1, part_row: 1 }).unwrap();
+        items.finished(&id(5000), RowLocation { source: 0, row: 1, part: 1, part_row: 1 }).unwrap();
         let mut matches = items.join(1000).unwrap();
         let mut found = Vec::new();
         for end in [300, 1000] {
-            while let Some((row, place)) = matches.next_before(end).unwrap() {
+            while let Some((row, location)) = matches.next_before(end).unwrap() {
                 assert!(row < end);
-                found.push((row, place));
+                found.push((row, location));
             }
         }
         assert_eq!(found.len(), 500);
-        for (at, (row, place)) in found.into_iter().enumerate() {
+        for (at, (row, location)) in found.into_iter().enumerate() {
             assert_eq!(row, 2 * at as u64 + 1);
             let old = 999 - row;
             let source = u16::from(old % 10 != 0);
-            let expected = Place { source, row: old, part: 3, part_row: old as u32 % 7 };
-            assert_eq!(place, expected);
+            let expected = RowLocation { source, row: old, part: 3, part_row: old as u32 % 7 };
+            assert_eq!(location, expected);
         }
     }
 
@@ -205,7 +205,7 @@ mod tests {
         let (mut other, one) = (id(1), id(1));
         other[31] ^= 1;
         items.new_row(&one).unwrap();
-        items.finished(&other, Place { source: 0, row: 0, part: 0, part_row: 0 }).unwrap();
+        items.finished(&other, RowLocation { source: 0, row: 0, part: 0, part_row: 0 }).unwrap();
         assert_eq!(items.join(1).unwrap().next_before(1).unwrap(), None);
     }
 }

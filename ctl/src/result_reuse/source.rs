@@ -10,7 +10,7 @@ use futures::StreamExt;
 use rollout_proto::{Client, v1};
 use rollout_storage::{BlobError, BlobStore, Segment};
 
-use super::join::{Items, Place, temporary};
+use super::join::{Items, RowLocation, temporary};
 use crate::batch::error::BatchError;
 use crate::export;
 use crate::export::parts::{PartCache, digest_of, fetch};
@@ -73,8 +73,8 @@ impl Source {
                     continue;
                 }
                 let Some(part) = global.get(*part as usize - 1) else { continue };
-                let place = Place { source: rank, row, part: *part, part_row: *part_row };
-                items.finished(&of.item_id, place).map_err(temporary)?;
+                let location = RowLocation { source: rank, row, part: *part, part_row: *part_row };
+                items.finished(&of.item_id, location).map_err(temporary)?;
             }
         }
         Ok(SourceParts { parts, cache: PartCache::new(self.store.clone(), cache_bytes) })

@@ -47,10 +47,10 @@ pub(super) struct Plan {
     output: String,
     /// None if tokens were not counted.
     tokens: Option<Tokens>,
-    errors: Vec<Place>,
+    errors: Vec<InputMessage>,
     #[serde(serialize_with = "u64_string")]
     error_count: u64,
-    warnings: Vec<Place>,
+    warnings: Vec<InputMessage>,
     #[serde(serialize_with = "u64_string")]
     warning_count: u64,
     /// The same for people.
@@ -88,7 +88,7 @@ struct Problem {
 
 /// A message about a line of the input.
 #[derive(Debug, Serialize)]
-struct Place {
+struct InputMessage {
     file: String,
     /// The row of a Parquet file; null for a message about the whole file.
     line: Option<u64>,
@@ -105,8 +105,8 @@ impl Plan {
         output: &Path,
     ) -> Self {
         let engine = run_spec.engine.clone().unwrap_or_default();
-        let places = |notes: &[LineError]| {
-            notes.iter().take(LISTED_MAX).map(|note| Place::of(note, files)).collect()
+        let messages = |notes: &[LineError]| {
+            notes.iter().take(LISTED_MAX).map(|note| InputMessage::of(note, files)).collect()
         };
         Self {
             namespace: claim.namespace.clone(),
@@ -124,9 +124,9 @@ impl Plan {
             segments: scan.segments,
             output: output.display().to_string(),
             tokens: None,
-            errors: places(&scan.errors),
+            errors: messages(&scan.errors),
             error_count: scan.error_count,
-            warnings: places(&scan.warnings),
+            warnings: messages(&scan.warnings),
             warning_count: scan.warning_count,
             text: report::plan(&claim.run, run_spec, files, scan, output),
         }
@@ -159,7 +159,7 @@ impl Plan {
     }
 }
 
-impl Place {
+impl InputMessage {
     fn of(note: &LineError, files: &[InputFile]) -> Self {
         let file = files.get(note.file as usize).map(|file| file.path.display().to_string());
         Self {
