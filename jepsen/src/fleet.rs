@@ -53,9 +53,9 @@ pub const LEASE_MS: u64 = 6000;
 /// The number of original members.
 pub const MEMBERS: usize = 3;
 
-/// The addresses of a member.
+/// A member or a spare: its name, addresses and starts.
 #[derive(Clone)]
-pub struct Place {
+pub struct FleetMember {
     pub name: String,
     /// Its client address, bypassing the network.
     pub client: String,
@@ -64,7 +64,7 @@ pub struct Place {
     pub lives: Arc<AtomicU64>,
 }
 
-impl Place {
+impl FleetMember {
     /// Its peer address, bypassing the network.
     pub fn peer(&self) -> &str {
         &self.peer
@@ -79,7 +79,7 @@ pub struct Fleet {
     /// Leaders have a lease of [`LEASE_MS`], not the lease of the profile.
     long_lease: bool,
     /// The members, followed by the spares that may become members for a while.
-    pub places: Vec<Place>,
+    pub members: Vec<FleetMember>,
     processes: Processes,
     /// The library under which all of them run.
     pub preload: Arc<Preload>,
@@ -124,7 +124,7 @@ impl Fleet {
             bin: bin.to_owned(),
             snapshots: families.contains(&Family::Snapshot),
             long_lease: families.contains(&Family::Lease),
-            places: Vec::new(),
+            members: Vec::new(),
             processes: Processes::default(),
             preload: Arc::new(Preload::new(bin, &dir.join("preload"))?),
             network: Arc::new(network),
@@ -134,7 +134,7 @@ impl Fleet {
             let (client, peer) = (free_addr()?, free_addr()?);
             let lives = Arc::default();
             fleet.issue(Role::Member, &name)?;
-            fleet.places.push(Place { name, client, peer, lives });
+            fleet.members.push(FleetMember { name, client, peer, lives });
             fleet.processes.add();
         }
         fleet.issue(Role::Admin, "observer")?;
@@ -177,9 +177,9 @@ impl Fleet {
     /// When a link cannot be made.
     pub fn client(&self, role: &str, name: &str, timeout: Duration) -> Result<Client> {
         let (mut endpoints, mut entries) = (Vec::new(), Vec::new());
-        for (at, place) in self.places.iter().enumerate() {
-            let link = self.network.link(name, &place.name, &place.client)?;
-            entries.push(format!("{}={link}", place.name));
+        for (at, member) in self.members.iter().enumerate() {
+            let link = self.network.link(name, &member.name, &member.client)?;
+            entries.push(format!("{}={link}", member.name));
             if at < MEMBERS {
                 endpoints.push(link);
             }
@@ -201,12 +201,12 @@ impl Fleet {
     ) -> Result<Vec<(String, tonic::transport::Channel)>> {
         let tls = ClientTls::load(&self.security(&format!("{role}-{name}")))?;
         let mut channels = Vec::new();
-        for place in &self.places[..MEMBERS] {
-            let link = self.network.link(name, &place.name, &place.client)?;
-            let endpoint = Endpoint::named(place.name.clone(), &link)?;
+        for member in &self.members[..MEMBERS] {
+            let link = self.network.link(name, &member.name, &member.client)?;
+            let endpoint = Endpoint::named(member.name.clone(), &link)?;
             let options = ChannelOptions::default();
             let channel = channel(&endpoint, &tls, &DialMap::default(), &options)?;
-            channels.push((place.name.clone(), channel));
+            channels.push((member.name.clone(), channel));
         }
         Ok(channels)
     }
@@ -234,9 +234,9 @@ impl Fleet {
     }
 
     fn past_the_network(&self, at: usize) -> Result<tonic::transport::Channel> {
-        let place = &self.places[at];
+        let member = &self.members[at];
         let tls = ClientTls::load(&self.security("admin-observer"))?;
-        let endpoint = Endpoint::named(place.name.clone(), &place.client)?;
+        let endpoint = Endpoint::named(member.name.clone(), &member.client)?;
         Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
     }
 
@@ -247,7 +247,7 @@ impl Fleet {
 
     /// The member's data directory.
     pub fn data_dir(&self, at: usize) -> PathBuf {
-        self.dir.join(&self.places[at].name)
+        self.dir.join(&self.members[at].name)
     }
 
     /// Starts a member, for the first time or again.
@@ -255,8 +255,8 @@ impl Fleet {
     /// # Errors
     /// When it cannot be started.
     pub fn start_member(&mut self, at: usize) -> Result<()> {
-        let place = self.places[at].clone();
-        let name = &place.name;
+        let member = self.members[at].clone();
+        let name = &member.name;
         let (dir, tls) = (self.dir.display(), self.dir.join("tls"));
         let tls = tls.display();
         let lease = match self.long_lease {
@@ -268,12 +268,12 @@ impl Fleet {
              http = {:?}\n[tls]\nca_file = \"{tls}/ca.pem\"\ncert_file = \"{tls}/member-{name}.pem\"\n\
              key_file = \"{tls}/member-{name}.key\"\n[store]\nurl = \"file://{dir}/store\"\n{CONFIG}{}{lease}\
              [dial_map]\n",
-            place.client,
-            place.peer,
+            member.client,
+            member.peer,
             free_addr()?,
             if self.snapshots { SNAPSHOTS } else { CALM },
         );
-        for other in self.places.iter().filter(|other| other.name != *name) {
+        for other in self.members.iter().filter(|other| other.name != *name) {
             let link = self.network.link(name, &other.name, &other.peer)?;
             writeln!(text, "{} = {link:?}", other.name)?;
         }
@@ -282,18 +282,18 @@ impl Fleet {
         let mut command = Command::new(self.bin.join("rollout-coordinator"));
         command.arg("--config").arg(&config);
         self.preload.give(&mut command, name, &self.dir.join(name))?;
-        place.lives.fetch_add(1, Ordering::Relaxed);
+        member.lives.fetch_add(1, Ordering::Relaxed);
         let log = self.dir.join(format!("{name}.log"));
         self.processes.put(at, Process::start(command, &log)?);
         Ok(())
     }
 
     async fn bootstrap(&self) -> Result<()> {
-        let members = self.places[..MEMBERS].iter().map(|place| v1::MemberInfo {
+        let members = self.members[..MEMBERS].iter().map(|member| v1::MemberInfo {
             id: 0,
-            name: place.name.clone(),
-            peer_addr: place.peer.clone(),
-            client_addr: place.client.clone(),
+            name: member.name.clone(),
+            peer_addr: member.peer.clone(),
+            client_addr: member.client.clone(),
             zone: String::new(),
             version_min: 1,
             version_max: 1,
@@ -338,7 +338,7 @@ impl Fleet {
         let data = self.data_dir(at);
         if data.exists() {
             std::fs::remove_dir_all(data)?;
-            self.preload.clear_journal(&self.places[at].name)?;
+            self.preload.clear_journal(&self.members[at].name)?;
         }
         Ok(())
     }

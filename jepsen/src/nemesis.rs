@@ -269,7 +269,7 @@ impl Nemesis {
     }
 
     fn names(&self, of: &[usize]) -> String {
-        of.iter().map(|at| self.fleet.places[*at].name.as_str()).collect::<Vec<_>>().join(",")
+        of.iter().map(|at| self.fleet.members[*at].name.as_str()).collect::<Vec<_>>().join(",")
     }
 
     fn undo(&mut self, undo: Undo, watch: &Observers, recorder: &Recorder) -> Result<()> {
@@ -328,7 +328,7 @@ impl Nemesis {
     }
 
     fn record_death(&self, death: &Death, recorder: &Recorder) {
-        let member = self.fleet.places[death.at].name.clone();
+        let member = self.fleet.members[death.at].name.clone();
         let panicked = death.panicked;
         let status = match death.port_taken {
             true => format!("{}, {PORT_TAKEN}", death.status),

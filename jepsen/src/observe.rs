@@ -2,7 +2,7 @@
 //! the end, its digests.
 
 use crate::events::EventKind;
-use crate::fleet::{Fleet, MEMBERS, Place};
+use crate::fleet::{Fleet, FleetMember, MEMBERS};
 use crate::recorder::Recorder;
 use anyhow::{Context, Result, bail};
 use rollout_proto::v1;
@@ -42,11 +42,11 @@ impl Observers {
         let seen = LastStatuses::default();
         let mut tasks = Vec::new();
         let mut all = Vec::new();
-        for (at, place) in fleet.places.iter().enumerate() {
-            let (cluster, place) = (fleet.observer(at)?, place.clone());
-            let watching = watch(at, place, cluster, recorder.clone(), seen.clone());
+        for (at, member) in fleet.members.iter().enumerate() {
+            let (cluster, member) = (fleet.observer(at)?, member.clone());
+            let watching = watch(at, member, cluster, recorder.clone(), seen.clone());
             tasks.push(tokio::spawn(watching));
-            all.push((fleet.places[at].name.clone(), fleet.observer(at)?));
+            all.push((fleet.members[at].name.clone(), fleet.observer(at)?));
         }
         tasks.push(tokio::spawn(compare(all, recorder.clone())));
         Ok(Self { seen, tasks })
@@ -90,7 +90,7 @@ type Cluster = v1::cluster_client::ClusterClient<tonic::transport::Channel>;
 
 async fn watch(
     at: usize,
-    place: Place,
+    member: FleetMember,
     mut cluster: Cluster,
     recorder: Arc<Recorder>,
     seen: LastStatuses,
@@ -99,12 +99,12 @@ async fn watch(
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         beat.tick().await;
-        let life = place.lives.load(Ordering::Relaxed);
+        let life = member.lives.load(Ordering::Relaxed);
         let result =
             tokio::time::timeout(LIMIT, cluster.status(v1::StatusRequest::default())).await;
         let Ok(Ok(answer)) = result else { continue };
         // Drop an answer that was in transit while the member restarted: its life is ambiguous.
-        if life != place.lives.load(Ordering::Relaxed) {
+        if life != member.lives.load(Ordering::Relaxed) {
             continue;
         }
         let answer = answer.into_inner();
@@ -114,7 +114,7 @@ async fn watch(
         drop(all);
         let header = answer.header.unwrap_or_default();
         recorder.event(EventKind::Status {
-            member: place.name.clone(),
+            member: member.name.clone(),
             life,
             role: own.role,
             term: own.term,
@@ -178,7 +178,7 @@ pub async fn digests(fleet: &Fleet, recorder: &Recorder, limit: Duration) -> Res
         }
     }
     let index = fixed.context("no leader fixes an index for the digests")?;
-    for (at, place) in fleet.places[..MEMBERS].iter().enumerate() {
+    for (at, member) in fleet.members[..MEMBERS].iter().enumerate() {
         let mut cluster = fleet.observer(at)?;
         let answer = loop {
             let request = v1::DigestsRequest { index, wait_ms: 1500 };
@@ -186,16 +186,16 @@ pub async fn digests(fleet: &Fleet, recorder: &Recorder, limit: Duration) -> Res
             match tokio::time::timeout(ASK_LIMIT, cluster.digests(request)).await {
                 Ok(Ok(answer)) => break answer.into_inner(),
                 Ok(Err(status)) if begun.elapsed() > limit => {
-                    return Err(status).with_context(|| format!("digests of {}", place.name));
+                    return Err(status).with_context(|| format!("digests of {}", member.name));
                 }
                 Err(_) if begun.elapsed() > limit => {
-                    bail!("digests of {}: no answer in time", place.name);
+                    bail!("digests of {}: no answer in time", member.name);
                 }
                 _ => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         };
         recorder.event(EventKind::Digest {
-            member: place.name.clone(),
+            member: member.name.clone(),
             index: answer.index,
             chain: hex(&answer.chain),
             state: hex(&answer.state),

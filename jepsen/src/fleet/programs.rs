@@ -9,11 +9,11 @@ use std::process::Command;
 impl Fleet {
     /// Links of `name` to every member: their names and where to dial.
     fn links(&self, name: &str) -> Result<Vec<(String, String)>> {
-        let link = |place: &super::Place| {
-            let link = self.network.link(name, &place.name, &place.client)?;
-            Ok((place.name.clone(), link))
+        let link = |member: &super::FleetMember| {
+            let link = self.network.link(name, &member.name, &member.client)?;
+            Ok((member.name.clone(), link))
         };
-        self.places.iter().map(link).collect()
+        self.members.iter().map(link).collect()
     }
 
     fn tls_lines(&self, stem: &str) -> String {

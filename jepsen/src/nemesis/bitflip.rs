@@ -106,10 +106,10 @@ impl Nemesis {
     ) -> Result<()> {
         let member = flip.member;
         let died = self.fleet.died(member);
-        let name = self.fleet.places[member].name.clone();
+        let name = self.fleet.members[member].name.clone();
         let file = flip.path.display().to_string();
         recorder.event(EventKind::Flipped { member: name, file, noticed: died.is_some() });
-        let life = self.fleet.places[member].lives.load(Ordering::Relaxed);
+        let life = self.fleet.members[member].lives.load(Ordering::Relaxed);
         let refused = died.as_ref().is_some_and(|death| death.status.code() == Some(1))
             && watch.life(member) != Some(life);
         if let Some(death) = died {
@@ -120,7 +120,7 @@ impl Nemesis {
             let data = self.fleet.data_dir(member);
             std::fs::remove_dir_all(&data)?;
             std::fs::rename(&flip.copy, &data)?;
-            self.fleet.preload.clear_journal(&self.fleet.places[member].name)?;
+            self.fleet.preload.clear_journal(&self.fleet.members[member].name)?;
             return self.fleet.start_member(member);
         }
         // A file that the member has replaced meanwhile does not contain the flipped bit.

@@ -18,7 +18,7 @@ impl Nemesis {
     pub(super) async fn jump(&mut self, of: &[usize]) -> Result<Effect> {
         let mut jumps = Vec::new();
         for &at in of {
-            let name = self.fleet.places[at].name.clone();
+            let name = self.fleet.members[at].name.clone();
             let ahead_s = if self.rng.random() { HOUR_S } else { -HOUR_S };
             self.fleet.preload.set_clock(&name, ahead_s)?;
             jumps.push((name, ahead_s));

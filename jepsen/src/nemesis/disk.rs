@@ -15,7 +15,7 @@ const MEET_LIMIT: Duration = Duration::from_secs(3);
 impl Nemesis {
     /// Injects a fault into the disk of this member.
     pub(super) async fn spoil(&mut self, at: usize, fault: DiskFault) -> Result<Effect> {
-        let name = self.fleet.places[at].name.clone();
+        let name = self.fleet.members[at].name.clone();
         let disk = self.fleet.preload.disk(&name)?;
         disk.set(fault);
         let begun = Instant::now();

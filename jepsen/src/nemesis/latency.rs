@@ -41,7 +41,7 @@ impl Nemesis {
     }
 
     fn spread(&self, pairs: Vec<(usize, usize)>, one_way: OneWay) -> Effect {
-        let name = |at: usize| self.fleet.places[at].name.clone();
+        let name = |at: usize| self.fleet.members[at].name.clone();
         let pairs: Vec<_> = pairs.into_iter().map(|(from, to)| (name(from), name(to))).collect();
         let network = &self.fleet.network;
         pairs.iter().for_each(|(from, to)| network.set_distance(from, to, one_way));

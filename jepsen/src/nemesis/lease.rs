@@ -80,7 +80,7 @@ impl Nemesis {
 
     /// Whether the present process of a member answers before `limit`.
     async fn answers_by(&self, at: usize, limit: Instant, watch: &Observers) -> bool {
-        let life = self.fleet.places[at].lives.load(Ordering::Relaxed);
+        let life = self.fleet.members[at].lives.load(Ordering::Relaxed);
         while Instant::now() < limit {
             if watch.life(at) == Some(life) {
                 return true;

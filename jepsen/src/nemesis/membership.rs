@@ -42,11 +42,11 @@ impl Nemesis {
 
     async fn add(&self, leader: usize, at: usize, replaces: &str) {
         let Ok(mut operator) = self.fleet.operator(leader) else { return };
-        let place = &self.fleet.places[at];
+        let member = &self.fleet.members[at];
         let request = v1::AddMemberRequest {
-            name: place.name.clone(),
-            peer_addr: place.peer().to_owned(),
-            client_addr: place.client.clone(),
+            name: member.name.clone(),
+            peer_addr: member.peer().to_owned(),
+            client_addr: member.client.clone(),
             replaces: replaces.to_owned(),
             ..v1::AddMemberRequest::default()
         };
@@ -65,7 +65,7 @@ impl Nemesis {
         if !self.fleet.runs(at) {
             self.fleet.start_member(at)?;
         }
-        let name = self.fleet.places[at].name.clone();
+        let name = self.fleet.members[at].name.clone();
         let begun = Instant::now();
         while begun.elapsed() < limit {
             if let Some((leader, listed)) = self.listed(watch).await {
@@ -86,16 +86,16 @@ impl Nemesis {
     /// Three become five.
     pub(super) async fn grow(&mut self, watch: &Observers) -> Result<Effect> {
         let mut proven = true;
-        for at in MEMBERS..self.fleet.places.len() {
+        for at in MEMBERS..self.fleet.members.len() {
             proven &= self.joins(at, watch, CHANGE_LIMIT).await?;
         }
-        let spares: Vec<usize> = (MEMBERS..self.fleet.places.len()).collect();
+        let spares: Vec<usize> = (MEMBERS..self.fleet.members.len()).collect();
         Ok(self.restored_later(&spares, proven, Vec::new()))
     }
 
-    /// A member loses its disk, and takes its own place under another id.
+    /// A member loses its disk, and takes its own member under another id.
     pub(super) async fn replace(&mut self, at: usize, watch: &Observers) -> Result<Effect> {
-        let name = self.fleet.places[at].name.clone();
+        let name = self.fleet.members[at].name.clone();
         let id_in =
             |listed: &[v1::MemberInfo]| listed.iter().find(|m| m.name == name).map(|m| m.id);
         let Some(before) = self.listed(watch).await.and_then(|(_, listed)| id_in(&listed)) else {
@@ -139,7 +139,7 @@ impl Nemesis {
 
     /// Removes a member. True once it is no longer listed.
     async fn leaves(&self, at: usize, watch: &Observers, limit: Duration) -> bool {
-        let name = &self.fleet.places[at].name;
+        let name = &self.fleet.members[at].name;
         let begun = Instant::now();
         while begun.elapsed() < limit {
             if let Some((leader, listed)) = self.listed(watch).await {
@@ -164,13 +164,13 @@ impl Nemesis {
                 continue;
             };
             let there = |at: usize| {
-                let name = &self.fleet.places[at].name;
+                let name = &self.fleet.members[at].name;
                 let lost = self.lost.get(&at).copied();
                 listed.iter().any(|m| m.name == *name && m.voter && Some(m.id) != lost)
             };
             let missing = (0..MEMBERS).find(|at| !there(*at));
-            let spare = (MEMBERS..self.fleet.places.len())
-                .find(|at| listed.iter().any(|m| m.name == self.fleet.places[*at].name));
+            let spare = (MEMBERS..self.fleet.members.len())
+                .find(|at| listed.iter().any(|m| m.name == self.fleet.members[*at].name));
             let names: Vec<&String> = listed.iter().map(|member| &member.name).collect();
             why = format!("the members are {names:?}");
             match (missing, spare) {
@@ -180,7 +180,7 @@ impl Nemesis {
                 }
                 (None, None) => {
                     self.lost.clear();
-                    return (MEMBERS..self.fleet.places.len())
+                    return (MEMBERS..self.fleet.members.len())
                         .try_for_each(|at| self.fleet.wipe(at));
                 }
             }
@@ -197,7 +197,7 @@ impl Nemesis {
         leader: usize,
         listed: &[v1::MemberInfo],
     ) -> Result<()> {
-        let name = self.fleet.places[at].name.clone();
+        let name = self.fleet.members[at].name.clone();
         let is_listed = listed.iter().any(|member| member.name == name);
         if !is_listed && !self.lost.contains_key(&at) {
             self.anew(at, 0)?;

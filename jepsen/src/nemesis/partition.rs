@@ -13,13 +13,13 @@ impl Nemesis {
         &self,
         pairs: impl Iterator<Item = (usize, usize)>,
     ) -> Vec<(String, String)> {
-        let name = |at: usize| self.fleet.places[at].name.clone();
+        let name = |at: usize| self.fleet.members[at].name.clone();
         pairs.map(|(from, to)| (name(from), name(to))).collect()
     }
 
     /// Shuts a member off from all clients, both ways.
     pub(super) fn cut_clients(&self, from: usize) -> Effect {
-        let member = &self.fleet.places[from].name;
+        let member = &self.fleet.members[from].name;
         let pairs = self.clients.iter().flat_map(|client| {
             [(client.clone(), member.clone()), (member.clone(), client.clone())]
         });

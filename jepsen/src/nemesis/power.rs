@@ -19,7 +19,7 @@ impl Nemesis {
         for &at in of {
             let torn = self.rng.random_ratio(2, 3);
             let loss = if torn { Loss::Torn { seed: self.rng.random() } } else { Loss::Strict };
-            let member = self.fleet.places[at].name.clone();
+            let member = self.fleet.members[at].name.clone();
             let lost = self.fleet.preload.lose_power(&member, loss);
             let Some(lost) = lost.with_context(|| format!("the power of {member}"))? else {
                 proven = false;

@@ -42,7 +42,7 @@ impl Nemesis {
 
     /// Waits until a started member answers, and a leader is known.
     async fn back(&self, at: usize, watch: &Observers) -> bool {
-        let life = self.fleet.places[at].lives.load(std::sync::atomic::Ordering::Relaxed);
+        let life = self.fleet.members[at].lives.load(std::sync::atomic::Ordering::Relaxed);
         let begun = Instant::now();
         while begun.elapsed() < BACK_LIMIT {
             if watch.life(at) == Some(life) && watch.leader().is_some() {
