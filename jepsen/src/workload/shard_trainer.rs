@@ -57,8 +57,8 @@ impl HeldShard {
     }
 }
 
-/// Its place in a lineage.
-pub(super) struct Place {
+/// Its membership of a generation.
+pub(super) struct Membership {
     by: v1::TrainerRef,
     lineage: u32,
     round: u64,
@@ -68,8 +68,8 @@ pub(super) struct Place {
     kept: Instant,
 }
 
-/// The place is lost.
-struct PlaceLost;
+/// It no longer belongs to the generation.
+struct MembershipLost;
 
 impl ShardTrainer {
     pub(super) fn new(mut trainer: Trainer, name: &'static str, launch: Arc<Launch>) -> Self {
@@ -79,8 +79,9 @@ impl ShardTrainer {
 
     pub(super) async fn run(mut self) -> Result<()> {
         while !self.trainer.shared.stopping() {
-            if let Some(mut place) = self.enter().await {
-                while !self.trainer.shared.stopping() && self.goes_on(&mut place).await.is_ok() {
+            if let Some(mut membership) = self.enter().await {
+                while !self.trainer.shared.stopping() && self.goes_on(&mut membership).await.is_ok()
+                {
                     self.trainer.pause(20..80).await;
                 }
             }
@@ -123,7 +124,7 @@ impl ShardTrainer {
     }
 
     /// Recovers with the others, or joins them.
-    pub(super) async fn enter(&mut self) -> Option<Place> {
+    pub(super) async fn enter(&mut self) -> Option<Membership> {
         let request = self.trainer.request().await?;
         let (round, world) = self.launch.after(self.torn, self.name);
         let most = world.len() == 1 || self.trainer.rng.random_ratio(4, 5);
@@ -177,7 +178,7 @@ impl ShardTrainer {
         round: u64,
         op: &Op,
         sent: SendResult<(u64, Option<v1::Lineage>, Option<v1::Checkpoint>)>,
-    ) -> Option<Place> {
+    ) -> Option<Membership> {
         let recorder = self.trainer.shared.recorder.clone();
         let ((ticket, lineage, checkpoint), by) = match sent {
             SendResult::Answered(answer, by) => (answer, by),
@@ -214,49 +215,53 @@ impl ShardTrainer {
         let step = self.launch.step().max(lineage.step) + 1;
         let (number, round) = (lineage.number, lineage.round);
         let held = Vec::new();
-        Some(Place { by, lineage: number, round, step, epoch, held, kept: Instant::now() })
+        Some(Membership { by, lineage: number, round, step, epoch, held, kept: Instant::now() })
     }
 
     /// Does one thing.
-    async fn goes_on(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
-        self.keeps(place).await?;
+    async fn goes_on(&mut self, membership: &mut Membership) -> Result<(), MembershipLost> {
+        self.keeps(membership).await?;
         match self.trainer.rng.random_range(0..1000) {
             0..2 => {
                 self.trainer.pause(0..2500).await;
                 self.dies();
-                return Err(PlaceLost);
+                return Err(MembershipLost);
             }
             // It does not notice that it was silent.
             2..4 => self.trainer.pause(1700..2600).await,
-            4..14 if place.held.is_empty() => return self.leave(place).await,
+            4..14 if membership.held.is_empty() => return self.leave(membership).await,
             _ => {}
         }
-        self.advance(place).await?;
-        let (held, dice) = (place.held.len(), self.trainer.rng.random_range(0..10));
+        self.advance(membership).await?;
+        let (held, dice) = (membership.held.len(), self.trainer.rng.random_range(0..10));
         match dice {
-            0..4 if held < HELD_MAX => self.claim(place).await.map(|_| ()),
-            4 if held > 0 => self.release(place).await,
-            _ if held > 0 => self.read(place).await,
-            _ => self.claim(place).await.map(|_| ()),
+            0..4 if held < HELD_MAX => self.claim(membership).await.map(|_| ()),
+            4 if held > 0 => self.release(membership).await,
+            _ if held > 0 => self.read(membership).await,
+            _ => self.claim(membership).await.map(|_| ()),
         }
     }
 
-    /// Reads a part of an epoch; `true` once nothing of it is left, `None` if the place is lost.
-    pub(super) async fn read_all(&mut self, place: &mut Place, epoch: u64) -> Option<bool> {
-        place.epoch = epoch;
-        self.keeps(place).await.ok()?;
-        self.advance(place).await.ok()?;
-        while !place.held.is_empty() {
-            self.read(place).await.ok()?;
+    /// Reads a part of an epoch; `true` once nothing of it is left, `None` if the membership is lost.
+    pub(super) async fn read_all(
+        &mut self,
+        membership: &mut Membership,
+        epoch: u64,
+    ) -> Option<bool> {
+        membership.epoch = epoch;
+        self.keeps(membership).await.ok()?;
+        self.advance(membership).await.ok()?;
+        while !membership.held.is_empty() {
+            self.read(membership).await.ok()?;
         }
-        self.claim(place).await.ok()
+        self.claim(membership).await.ok()
     }
 
-    async fn keeps(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
-        if place.kept.elapsed() < KEEP {
+    async fn keeps(&mut self, membership: &mut Membership) -> Result<(), MembershipLost> {
+        if membership.kept.elapsed() < KEEP {
             return Ok(());
         }
-        let kept = v1::TrainerKept { trainer: self.name.into(), ticket: place.by.ticket };
+        let kept = v1::TrainerKept { trainer: self.name.into(), ticket: membership.by.ticket };
         let request = v1::KeepTrainersRequest { job: self.job(), trainers: vec![kept] };
         let recorder = self.trainer.shared.recorder.clone();
         let key = self.key(self.launch.training_job.job);
@@ -274,46 +279,46 @@ impl ShardTrainer {
             }
         };
         recorder.ok(&op, json!(answer.lost.is_empty()), by);
-        place.kept = Instant::now();
+        membership.kept = Instant::now();
         if let Some(lineage) = answer.lineage.filter(|lineage| !lineage.torn.is_empty()) {
-            self.has_to_recover(place.round, &lineage.torn);
-            return Err(PlaceLost);
+            self.has_to_recover(membership.round, &lineage.torn);
+            return Err(MembershipLost);
         }
-        if answer.lost.is_empty() { Ok(()) } else { Err(PlaceLost) }
+        if answer.lost.is_empty() { Ok(()) } else { Err(MembershipLost) }
     }
 
     /// Takes the pending steps, and reports to a checkpoint that they pass.
-    async fn advance(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
+    async fn advance(&mut self, membership: &mut Membership) -> Result<(), MembershipLost> {
         let to = match self.trainer.rng.random_ratio(1, 3) {
             true => self.launch.step_on(),
             false => self.launch.step(),
         };
         let checkpoint = to / EVERY * EVERY;
-        if checkpoint > place.step {
-            place.step = checkpoint;
-            self.report(place).await?;
-            place.step += 1;
+        if checkpoint > membership.step {
+            membership.step = checkpoint;
+            self.report(membership).await?;
+            membership.step += 1;
         }
-        place.step = place.step.max(to);
-        self.launch.step_is(place.step);
+        membership.step = membership.step.max(to);
+        self.launch.step_is(membership.step);
         Ok(())
     }
 
-    /// The effect of a refusal on the place.
+    /// The effect of a refusal on the membership.
     fn refused(
         &mut self,
-        place: &Place,
+        membership: &Membership,
         op: Option<&Op>,
         code: ErrorCode,
         why: String,
-    ) -> PlaceLost {
+    ) -> MembershipLost {
         let recorder = self.trainer.shared.recorder.clone();
         match code {
-            ErrorCode::LineageTorn => self.has_to_recover(place.round, &why),
+            ErrorCode::LineageTorn => self.has_to_recover(membership.round, &why),
             ErrorCode::TrainerLeftBehind => {}
             ErrorCode::ShardConflict => {
                 let what = op.map_or("claim", Op::f);
-                let (name, lineage) = (self.name, place.lineage);
+                let (name, lineage) = (self.name, membership.lineage);
                 let what = format!("a {what} of {name} in lineage {lineage}");
                 recorder.event(EventKind::Refused { what, why: why.clone() });
             }
@@ -323,26 +328,26 @@ impl ShardTrainer {
                 if let Some(op) = op {
                     recorder.info(op, why);
                 }
-                return PlaceLost;
+                return MembershipLost;
             }
         }
         if let Some(op) = op {
             recorder.fail(op, why);
         }
-        PlaceLost
+        MembershipLost
     }
 
-    fn lost(&mut self, op: Option<&Op>, why: String) -> PlaceLost {
+    fn lost(&mut self, op: Option<&Op>, why: String) -> MembershipLost {
         self.dies();
         if let Some(op) = op {
             self.trainer.shared.recorder.info(op, why);
         }
-        PlaceLost
+        MembershipLost
     }
 
-    async fn leave(&mut self, place: &Place) -> Result<(), PlaceLost> {
-        let request = self.trainer.request().await.ok_or(PlaceLost)?;
-        let by = &place.by;
+    async fn leave(&mut self, membership: &Membership) -> Result<(), MembershipLost> {
+        let request = self.trainer.request().await.ok_or(MembershipLost)?;
+        let by = &membership.by;
         let send = |channel, id| {
             let request = v1::LeaveJobRequest { request: Some(id), by: Some(by.clone()) };
             async move { services::shards(channel).leave_job(request).await }
@@ -350,6 +355,6 @@ impl ShardTrainer {
         self.trainer.change(request, "leave", send, |_| String::new()).await;
         self.trainer.pause(100..1500).await;
         self.dies();
-        Err(PlaceLost)
+        Err(MembershipLost)
     }
 }

@@ -4,7 +4,7 @@
 //! *Invariant:* a trainer is honest: what it says of a shard is true at the step that it names, and a trainer that
 //! lost count comes back as another process. Every grant and every report is recorded with the lineage it belongs to.
 
-use super::shard_trainer::{Place, ShardTrainer};
+use super::shard_trainer::{Membership, ShardTrainer};
 use super::trainers::{SendResult, Shared, Tasks, Trainer};
 use crate::events::EventKind;
 use crate::fleet::Fleet;
@@ -197,11 +197,12 @@ impl Running {
 
 /// Reads this many epochs to their ends; returns how many it finished.
 async fn read_on(launch: &Launch, last: &mut ShardTrainer, epochs: u64, limit: Duration) -> u64 {
-    let (begun, mut epoch, mut place): (_, u64, Option<Place>) = (Instant::now(), 0, None);
+    let (begun, mut epoch, mut membership): (_, u64, Option<Membership>) =
+        (Instant::now(), 0, None);
     while epoch < epochs && begun.elapsed() < limit {
-        let Some(there) = &mut place else {
+        let Some(there) = &mut membership else {
             launch.alone(CLIENTS[0]);
-            place = last.enter().await;
+            membership = last.enter().await;
             // Samples that this lineage has not sealed must be read in it.
             epoch = 0;
             continue;
@@ -209,7 +210,7 @@ async fn read_on(launch: &Launch, last: &mut ShardTrainer, epochs: u64, limit: D
         match last.read_all(there, epoch).await {
             Some(true) => epoch += 1,
             Some(false) => {}
-            None => place = None,
+            None => membership = None,
         }
     }
     epoch

@@ -6,7 +6,7 @@
 use super::super::repeat;
 use super::super::shards::DATASET;
 use super::super::trainers::SendResult;
-use super::{Place, PlaceLost, ShardTrainer};
+use super::{Membership, MembershipLost, ShardTrainer};
 use anyhow::{Context, Result};
 use prost::Message;
 use rollout_proto::{ErrorCode, services, v1};
@@ -15,9 +15,12 @@ use std::path::Path;
 
 impl ShardTrainer {
     /// Begins the checkpoint of its current step, or finds it; `None` if there can be none.
-    async fn begin(&mut self, place: &Place) -> Result<Option<v1::Checkpoint>, PlaceLost> {
-        let request = self.trainer.request().await.ok_or(PlaceLost)?;
-        let (by, step) = (&place.by, place.step);
+    async fn begin(
+        &mut self,
+        membership: &Membership,
+    ) -> Result<Option<v1::Checkpoint>, MembershipLost> {
+        let request = self.trainer.request().await.ok_or(MembershipLost)?;
+        let (by, step) = (&membership.by, membership.step);
         let send = |channel, id| {
             let request = v1::BeginCheckpointRequest {
                 request: Some(id),
@@ -33,7 +36,7 @@ impl ShardTrainer {
             SendResult::Refused(
                 code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind),
                 why,
-            ) => Err(self.refused(place, None, code, why)),
+            ) => Err(self.refused(membership, None, code, why)),
             // A trainer has not joined yet, or it is too late for this checkpoint: wait for the next one.
             SendResult::Refused(..) => Ok(None),
             SendResult::Lost(why) => Err(self.lost(None, why)),
@@ -41,14 +44,17 @@ impl ShardTrainer {
     }
 
     /// Reports its rank of the checkpoint of its current step, if there can be one.
-    pub(super) async fn report(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
-        let Some(checkpoint) = self.begin(place).await? else { return Ok(()) };
+    pub(super) async fn report(
+        &mut self,
+        membership: &mut Membership,
+    ) -> Result<(), MembershipLost> {
+        let Some(checkpoint) = self.begin(membership).await? else { return Ok(()) };
         let Ok(manifest) = written(&checkpoint, self.name) else { return Ok(()) };
         let recorder = self.trainer.shared.recorder.clone();
-        let (by, step) = (&place.by, place.step);
-        let reported = place.held.iter().map(|h| json!([h.epoch, h.shard, h.read - h.first]));
+        let (by, step) = (&membership.by, membership.step);
+        let reported = membership.held.iter().map(|h| json!([h.epoch, h.shard, h.read - h.first]));
         let reported: Vec<Value> = reported.collect();
-        let progress = place.held.iter().map(|held| v1::ShardProgress {
+        let progress = membership.held.iter().map(|held| v1::ShardProgress {
             dataset: DATASET.into(),
             epoch: held.epoch,
             shard: held.shard,
@@ -56,8 +62,8 @@ impl ShardTrainer {
         });
         let progress: Vec<_> = progress.collect();
         let (number, input) =
-            (checkpoint.number, json!([self.name, place.lineage, step, reported]));
-        let request = self.trainer.request().await.ok_or(PlaceLost)?;
+            (checkpoint.number, json!([self.name, membership.lineage, step, reported]));
+        let request = self.trainer.request().await.ok_or(MembershipLost)?;
         let (key, id) = (format!("checkpoint-{number}"), Some(repeat::named(request.id())));
         let op = recorder.invoke("report", self.key(&key), input, id);
         let send = |channel, id| {
@@ -85,7 +91,7 @@ impl ShardTrainer {
                 | ErrorCode::TrainerLeftBehind
                 | ErrorCode::ShardConflict),
                 why,
-            ) => Err(self.refused(place, Some(&op), code, why)),
+            ) => Err(self.refused(membership, Some(&op), code, why)),
             // The checkpoint was given up meanwhile, or it was complete and has been removed.
             SendResult::Refused(_, why) | SendResult::Lost(why) => {
                 recorder.info(&op, why);

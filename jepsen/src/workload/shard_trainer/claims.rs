@@ -5,20 +5,23 @@
 use super::super::repeat;
 use super::super::shards::DATASET;
 use super::super::trainers::SendResult;
-use super::{HeldShard, Place, PlaceLost, ShardTrainer};
+use super::{HeldShard, Membership, MembershipLost, ShardTrainer};
 use rand::Rng;
 use rollout_proto::{ErrorCode, services, v1};
 use serde_json::json;
 
 impl ShardTrainer {
     /// Asks for a shard. True if the epoch is finished.
-    pub(super) async fn claim(&mut self, place: &mut Place) -> Result<bool, PlaceLost> {
-        let request = self.trainer.request().await.ok_or(PlaceLost)?;
+    pub(super) async fn claim(
+        &mut self,
+        membership: &mut Membership,
+    ) -> Result<bool, MembershipLost> {
+        let request = self.trainer.request().await.ok_or(MembershipLost)?;
         let recorder = self.trainer.shared.recorder.clone();
-        let (called, epoch) = (recorder.now_ns(), place.epoch);
+        let (called, epoch) = (recorder.now_ns(), membership.epoch);
         let id = Some(repeat::named(request.id()));
         self.launch.epoch_is(epoch);
-        let by = &place.by;
+        let by = &membership.by;
         let send = |channel, id| {
             let request = v1::ClaimShardRequest {
                 request: Some(id),
@@ -36,10 +39,10 @@ impl ShardTrainer {
             SendResult::Answered(answer, by) => (answer, by),
             // Too many epochs are open: a checkpoint must come first.
             SendResult::Refused(ErrorCode::LimitExceeded, _) => return Ok(false),
-            SendResult::Refused(code, why) => return Err(self.refused(place, None, code, why)),
+            SendResult::Refused(code, why) => return Err(self.refused(membership, None, code, why)),
             SendResult::Lost(why) => return Err(self.lost(None, why)),
         };
-        let input = json!([self.name, place.lineage]);
+        let input = json!([self.name, membership.lineage]);
         match answer.shard {
             Some(shard) => {
                 let key = self.key(&format!("{epoch}/{}", shard.shard));
@@ -49,13 +52,13 @@ impl ShardTrainer {
                 let (first, end, read) =
                     (shard.shard_first_sample, shard.end_sample, shard.first_sample);
                 let (shard, token) = (shard.shard, shard.token);
-                place.held.push(HeldShard { epoch, shard, token, first, end, read });
+                membership.held.push(HeldShard { epoch, shard, token, first, end, read });
             }
             None if answer.finished => {
                 let op =
                     recorder.invoke_at(called, "over", self.key(&epoch.to_string()), input, id);
                 recorder.ok(&op, json!(true), by);
-                place.epoch += 1;
+                membership.epoch += 1;
                 return Ok(true);
             }
             None => self.trainer.pause(20..120).await,
@@ -64,20 +67,20 @@ impl ShardTrainer {
     }
 
     /// Reads on in a shard, and finishes it at its end.
-    pub(super) async fn read(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
-        let at = self.trainer.rng.random_range(0..place.held.len());
-        let held = &mut place.held[at];
+    pub(super) async fn read(&mut self, membership: &mut Membership) -> Result<(), MembershipLost> {
+        let at = self.trainer.rng.random_range(0..membership.held.len());
+        let held = &mut membership.held[at];
         held.read += self.trainer.rng.random_range(1..=held.end - held.read);
         if held.read < held.end {
             return Ok(());
         }
-        let request = self.trainer.request().await.ok_or(PlaceLost)?;
+        let request = self.trainer.request().await.ok_or(MembershipLost)?;
         let recorder = self.trainer.shared.recorder.clone();
-        let held = place.held.remove(at);
-        let input = json!([self.name, place.lineage, held.token, place.step]);
+        let held = membership.held.remove(at);
+        let input = json!([self.name, membership.lineage, held.token, membership.step]);
         let id = Some(repeat::named(request.id()));
         let op = recorder.invoke("finish", self.key(&held.key()), input, id);
-        let (by, step) = (&place.by, place.step);
+        let (by, step) = (&membership.by, membership.step);
         let send = |channel, id| {
             let request = v1::FinishShardRequest {
                 request: Some(id),
@@ -94,7 +97,7 @@ impl ShardTrainer {
         match self.trainer.change(request, "finish", send, summary).await {
             SendResult::Answered(_, by) => recorder.ok(&op, json!("finished"), by),
             SendResult::Refused(code, why) => {
-                return Err(self.refused(place, Some(&op), code, why));
+                return Err(self.refused(membership, Some(&op), code, why));
             }
             SendResult::Lost(why) => return Err(self.lost(Some(&op), why)),
         }
@@ -102,16 +105,19 @@ impl ShardTrainer {
     }
 
     /// Gives a shard back, as far as it was read.
-    pub(super) async fn release(&mut self, place: &mut Place) -> Result<(), PlaceLost> {
-        let request = self.trainer.request().await.ok_or(PlaceLost)?;
+    pub(super) async fn release(
+        &mut self,
+        membership: &mut Membership,
+    ) -> Result<(), MembershipLost> {
+        let request = self.trainer.request().await.ok_or(MembershipLost)?;
         let recorder = self.trainer.shared.recorder.clone();
-        let at = self.trainer.rng.random_range(0..place.held.len());
-        let held = place.held.remove(at);
+        let at = self.trainer.rng.random_range(0..membership.held.len());
+        let held = membership.held.remove(at);
         let read = held.read - held.first;
-        let input = json!([self.name, place.lineage, held.token, place.step, read]);
+        let input = json!([self.name, membership.lineage, held.token, membership.step, read]);
         let id = Some(repeat::named(request.id()));
         let op = recorder.invoke("release", self.key(&held.key()), input, id);
-        let (by, step) = (&place.by, place.step);
+        let (by, step) = (&membership.by, membership.step);
         let send = |channel, id| {
             let request = v1::ReleaseShardRequest {
                 request: Some(id),
@@ -128,7 +134,7 @@ impl ShardTrainer {
         match self.trainer.change(request, "release", send, |_| String::new()).await {
             SendResult::Answered(_, by) => recorder.ok(&op, json!("released"), by),
             SendResult::Refused(code, why) => {
-                return Err(self.refused(place, Some(&op), code, why));
+                return Err(self.refused(membership, Some(&op), code, why));
             }
             SendResult::Lost(why) => return Err(self.lost(Some(&op), why)),
         }
