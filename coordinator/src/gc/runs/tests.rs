@@ -11,13 +11,13 @@ const KEPT: Retention =
     Retention { run_ttl_ms: 3_600_000, retention_ms: 0, sweep_every_ms: 0, sweep_age_ms: 0 };
 
 /// A leader, its cluster's store in one directory, and stores below that directory for runs.
-struct Place {
+struct Fixture {
     leader: TestLeader,
     stores: RunStores,
     dir: TempDir,
 }
 
-impl Place {
+impl Fixture {
     async fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(dir.path().join("cluster")).expect("created");
@@ -66,72 +66,72 @@ fn url(dir: &Path, name: &str) -> String {
 
 #[tokio::test]
 async fn a_run_whose_input_is_not_in_the_store_is_not_sealed_and_nothing_is_written() {
-    let place = Place::new().await;
-    let own = url(place.dir.path(), "own");
-    let run = place.ended("r", &own).await;
-    let error = seal(place.leading(), &place.stores, run).await.expect_err("sealed");
+    let fixture = Fixture::new().await;
+    let own = url(fixture.dir.path(), "own");
+    let run = fixture.ended("r", &own).await;
+    let error = seal(fixture.leading(), &fixture.stores, run).await.expect_err("sealed");
     assert!(matches!(error, GcError::Elsewhere { .. }), "{error}");
-    assert!(place.view(run).expect("a run").sealed.is_none());
-    assert!(!place.dir.path().join("own").exists(), "something was written");
-    place.write("r", &BlobStore::open(&own).expect("a store")).await;
-    seal(place.leading(), &place.stores, run).await.expect("sealed");
-    assert!(place.view(run).expect("a run").sealed.is_some());
-    place.leader.end().await;
+    assert!(fixture.view(run).expect("a run").sealed.is_none());
+    assert!(!fixture.dir.path().join("own").exists(), "something was written");
+    fixture.write("r", &BlobStore::open(&own).expect("a store")).await;
+    seal(fixture.leading(), &fixture.stores, run).await.expect("sealed");
+    assert!(fixture.view(run).expect("a run").sealed.is_some());
+    fixture.leader.end().await;
 }
 
 #[tokio::test]
 async fn a_run_whose_store_is_not_listed_is_left_alone() {
-    let place = Place::new().await;
-    let other = url(place.dir.path(), "other");
-    let run = place.ended("r", &other).await;
-    place.write("r", &BlobStore::open(&other).expect("a store")).await;
-    let error = seal(place.leading(), &place.stores, run).await.expect_err("sealed");
+    let fixture = Fixture::new().await;
+    let other = url(fixture.dir.path(), "other");
+    let run = fixture.ended("r", &other).await;
+    fixture.write("r", &BlobStore::open(&other).expect("a store")).await;
+    let error = seal(fixture.leading(), &fixture.stores, run).await.expect_err("sealed");
     assert!(matches!(error, GcError::NotListed(_)), "{error}");
-    place.leader.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
-    let error = remove(place.leading(), &place.stores, run).await.expect_err("removed");
+    fixture.leader.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
+    let error = remove(fixture.leading(), &fixture.stores, run).await.expect_err("removed");
     assert!(matches!(error, GcError::NotListed(_)), "{error}");
-    place.leader.end().await;
+    fixture.leader.end().await;
 }
 
 #[tokio::test]
 async fn a_run_is_forgotten_only_if_its_objects_were_in_this_store() {
-    let place = Place::new().await;
-    let run = place.ended("r", "").await;
-    place.leader.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
-    let error = remove(place.leading(), &place.stores, run).await.expect_err("removed");
+    let fixture = Fixture::new().await;
+    let run = fixture.ended("r", "").await;
+    fixture.leader.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
+    let error = remove(fixture.leading(), &fixture.stores, run).await.expect_err("removed");
     assert!(matches!(error, GcError::Elsewhere { .. }), "{error}");
-    assert_eq!(place.view(run).expect("a run").state, RunState::Deleting);
+    assert_eq!(fixture.view(run).expect("a run").state, RunState::Deleting);
     // The state that a leader leaves if it is deposed after the last removal.
-    let store = place.stores.cluster();
-    place.write("r", store).await;
+    let store = fixture.stores.cluster();
+    fixture.write("r", store).await;
     let prefix = rollout_storage::run_prefix("default", "r/own");
     remove_all(store, store.list(&prefix).await.expect("listed")).await.expect("removed");
     store.prune(&prefix).await.expect("pruned");
-    remove(place.leading(), &place.stores, run).await.expect("forgotten");
-    assert!(place.view(run).is_none());
-    place.leader.end().await;
+    remove(fixture.leading(), &fixture.stores, run).await.expect("forgotten");
+    assert!(fixture.view(run).is_none());
+    fixture.leader.end().await;
 }
 
 #[tokio::test]
 async fn a_store_that_refuses_holds_up_no_other_run() {
-    let place = Place::new().await;
-    std::fs::write(place.dir.path().join("own"), "no directory").expect("written");
-    let refused = place.ended("refused", &url(place.dir.path(), "own")).await;
-    let other = place.ended("other", "").await;
-    place.write("other", place.stores.cluster()).await;
-    place.leader.op(OpKind::DeleteRun(op::DeleteRun { run: refused })).await;
-    let collecting = collect_runs(place.leading().clone(), place.stores.clone(), KEPT);
-    let collecting = tokio::spawn(place.leading().clone().until_ended(collecting));
+    let fixture = Fixture::new().await;
+    std::fs::write(fixture.dir.path().join("own"), "no directory").expect("written");
+    let refused = fixture.ended("refused", &url(fixture.dir.path(), "own")).await;
+    let other = fixture.ended("other", "").await;
+    fixture.write("other", fixture.stores.cluster()).await;
+    fixture.leader.op(OpKind::DeleteRun(op::DeleteRun { run: refused })).await;
+    let collecting = collect_runs(fixture.leading().clone(), fixture.stores.clone(), KEPT);
+    let collecting = tokio::spawn(fixture.leading().clone().until_ended(collecting));
     // By then the leader has tried and failed.
     tokio::time::sleep(3 * LOOK_EVERY).await;
-    place.leader.op(OpKind::DeleteRun(op::DeleteRun { run: other })).await;
+    fixture.leader.op(OpKind::DeleteRun(op::DeleteRun { run: other })).await;
     let gone = async {
-        while place.view(other).is_some() {
+        while fixture.view(other).is_some() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     tokio::time::timeout(AGAIN_AFTER / 2, gone).await.expect("it is held up");
-    assert!(place.view(refused).is_some());
-    place.leader.end().await;
+    assert!(fixture.view(refused).is_some());
+    fixture.leader.end().await;
     tokio::time::timeout(PATIENCE, collecting).await.expect("it ends").expect("no panic");
 }
