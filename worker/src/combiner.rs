@@ -40,11 +40,11 @@ const TAILS_MAX: usize = 1024;
 
 /// How busy a slot is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Appetite {
+pub(crate) enum SlotLoad {
     /// It has waiting rows, or no free place.
-    Fed,
+    Busy,
     /// It has free places, and its pull waits at the leader.
-    Hungry,
+    Starved,
     /// It holds no unfinished row.
     Idle,
     /// It drains and holds no unfinished row.
@@ -118,19 +118,19 @@ impl Open {
     }
 
     /// When a slot that wrote to it will close it, and why.
-    fn closes(&self, slot: u32, appetite: Appetite, tail: bool) -> (Instant, Reason) {
+    fn closes(&self, slot: u32, load: SlotLoad, tail: bool) -> (Instant, Reason) {
         let opened = self.part.opened;
-        let hungry = appetite != Appetite::Fed;
+        let busy = load == SlotLoad::Busy;
         let written = self.written.get(&slot).copied().unwrap_or(opened);
-        let starved = match (tail, appetite) {
-            (_, Appetite::Fed) | (true, Appetite::Hungry) => None,
+        let starved = match (tail, load) {
+            (_, SlotLoad::Busy) | (true, SlotLoad::Starved) => None,
             (false, _) => Some((opened + STARVED_AFTER, Reason::Starved)),
-            (true, Appetite::Idle | Appetite::Leaving) => {
+            (true, SlotLoad::Idle | SlotLoad::Leaving) => {
                 Some((written + STARVED_AFTER, Reason::Starved))
             }
         };
-        let drain = (appetite == Appetite::Leaving).then_some((opened, Reason::Drain));
-        let wait = if hungry { QUIET_IDLE } else { QUIET_BUSY };
+        let drain = (load == SlotLoad::Leaving).then_some((opened, Reason::Drain));
+        let wait = if busy { QUIET_BUSY } else { QUIET_IDLE };
         let quiet = self.quiet.map(|since| (since + wait, Reason::Quiet));
         let all = [starved, drain, quiet].into_iter().flatten();
         all.chain([(self.close_by, Reason::Age)])
@@ -187,16 +187,16 @@ impl Combiner {
     }
 
     /// Closes the parts that a slot wrote to and that are due.
-    pub(crate) fn due(&self, slot: u32, appetite: Appetite, now: Instant) -> Vec<OpenPart> {
+    pub(crate) fn due(&self, slot: u32, load: SlotLoad, now: Instant) -> Vec<OpenPart> {
         let mut inner = self.inner.lock();
-        let due = inner.of_slot(slot, appetite).filter(|(_, at, _)| *at <= now);
+        let due = inner.of_slot(slot, load).filter(|(_, at, _)| *at <= now);
         let due: Vec<(u32, Reason)> = due.map(|(run, _, reason)| (run, reason)).collect();
         due.into_iter().filter_map(|(run, reason)| inner.close(run, reason)).collect()
     }
 
     /// When the next part is due.
-    pub(crate) fn next_due(&self, slot: u32, appetite: Appetite) -> Option<Instant> {
-        self.inner.lock().of_slot(slot, appetite).map(|(_, at, _)| at).min()
+    pub(crate) fn next_due(&self, slot: u32, load: SlotLoad) -> Option<Instant> {
+        self.inner.lock().of_slot(slot, load).map(|(_, at, _)| at).min()
     }
 
     /// Rows of a run were granted.
@@ -382,14 +382,10 @@ impl Inner {
     }
 
     /// The open parts that a slot wrote to: the run, when the slot will close the part, and why.
-    fn of_slot(
-        &self,
-        slot: u32,
-        appetite: Appetite,
-    ) -> impl Iterator<Item = (u32, Instant, Reason)> {
+    fn of_slot(&self, slot: u32, load: SlotLoad) -> impl Iterator<Item = (u32, Instant, Reason)> {
         let own = self.open.iter().filter(move |(_, open)| open.is_of(slot));
         own.map(move |(run, open)| {
-            let (at, reason) = open.closes(slot, appetite, self.tails.contains(run));
+            let (at, reason) = open.closes(slot, load, self.tails.contains(run));
             (*run, at, reason)
         })
     }

@@ -58,13 +58,13 @@ impl Worker {
         self.combiner.add((slot as u32, run), finished(row), room, at + LONG, at)
     }
 
-    fn due(&self, slot: u32, appetite: Appetite, after: Duration) -> Vec<OpenPart> {
-        self.combiner.due(slot, appetite, self.now + after)
+    fn due(&self, slot: u32, load: SlotLoad, after: Duration) -> Vec<OpenPart> {
+        self.combiner.due(slot, load, self.now + after)
     }
 
     /// When the slot would close its next part.
-    fn next(&self, slot: u32, appetite: Appetite) -> Option<Duration> {
-        self.combiner.next_due(slot, appetite).map(|at| at - self.now)
+    fn next(&self, slot: u32, load: SlotLoad) -> Option<Duration> {
+        self.combiner.next_due(slot, load).map(|at| at - self.now)
     }
 
     fn files(&self, slot: u32) -> usize {
@@ -109,9 +109,9 @@ async fn results_of_all_slots_of_a_run_are_one_part_and_another_run_has_its_own(
         assert!(worker.ends(slot, run, row, ms(0)).await.is_empty());
     }
     // The first slot wrote to one of the two parts, and closes that one.
-    let closed = worker.due(0, Appetite::Fed, LONG);
+    let closed = worker.due(0, SlotLoad::Busy, LONG);
     assert_eq!(closed.iter().map(rows).collect::<Vec<_>>(), [[(0, 0), (0, 1), (1, 3)]]);
-    let closed = worker.due(1, Appetite::Fed, LONG);
+    let closed = worker.due(1, SlotLoad::Busy, LONG);
     assert_eq!(closed.iter().map(rows).collect::<Vec<_>>(), [[(1, 0)]]);
 }
 
@@ -141,10 +141,10 @@ async fn a_part_waits_for_its_age_while_its_slots_have_rows() {
     worker.grant(0, 1, 0..9);
     worker.ends(0, 1, 0, ms(0)).await;
     worker.ends(0, 1, 1, ms(9000)).await;
-    assert!(worker.due(0, Appetite::Fed, ms(9999)).is_empty());
-    assert_eq!(worker.next(0, Appetite::Fed), Some(LONG));
-    assert_eq!(worker.due(0, Appetite::Fed, LONG).len(), 1, "since its first row");
-    assert_eq!(worker.next(0, Appetite::Fed), None);
+    assert!(worker.due(0, SlotLoad::Busy, ms(9999)).is_empty());
+    assert_eq!(worker.next(0, SlotLoad::Busy), Some(LONG));
+    assert_eq!(worker.due(0, SlotLoad::Busy, LONG).len(), 1, "since its first row");
+    assert_eq!(worker.next(0, SlotLoad::Busy), None);
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn a_row_that_may_wait_for_less_closes_its_part_earlier() {
     worker.ends(0, 1, 0, ms(0)).await;
     let room = worker.spools[0].room().await;
     worker.combiner.add((0, 1), finished(1), room, worker.now + ms(3000), worker.now);
-    assert_eq!(worker.next(0, Appetite::Fed), Some(ms(3000)));
+    assert_eq!(worker.next(0, SlotLoad::Busy), Some(ms(3000)));
 }
 
 #[tokio::test]
@@ -163,17 +163,17 @@ async fn a_slot_that_gets_no_rows_for_its_places_closes_after_a_second_unless_th
     worker.grant(0, 1, 0..2);
     worker.grant(1, 1, 2..4);
     worker.ends(0, 1, 0, ms(0)).await;
-    assert_eq!(worker.next(0, Appetite::Hungry), Some(STARVED_AFTER));
-    assert_eq!(worker.next(1, Appetite::Hungry), None, "it wrote nothing to it");
+    assert_eq!(worker.next(0, SlotLoad::Starved), Some(STARVED_AFTER));
+    assert_eq!(worker.next(1, SlotLoad::Starved), None, "it wrote nothing to it");
     worker.combiner.at_tail(1);
     assert_eq!(
-        worker.next(0, Appetite::Hungry),
+        worker.next(0, SlotLoad::Starved),
         Some(LONG),
         "nothing comes, however soon it is told"
     );
     worker.grant(1, 1, 4..5);
-    assert_eq!(worker.next(0, Appetite::Hungry), Some(STARVED_AFTER), "something came");
-    assert_eq!(worker.due(0, Appetite::Hungry, STARVED_AFTER).len(), 1);
+    assert_eq!(worker.next(0, SlotLoad::Starved), Some(STARVED_AFTER), "something came");
+    assert_eq!(worker.due(0, SlotLoad::Starved, STARVED_AFTER).len(), 1);
 }
 
 #[tokio::test]
@@ -183,17 +183,17 @@ async fn a_part_closes_soon_after_the_workers_last_row_of_its_run() {
     worker.grant(1, 1, 2..3);
     worker.ends(0, 1, 0, ms(0)).await;
     worker.ends(0, 1, 1, ms(10)).await;
-    assert_eq!(worker.next(0, Appetite::Fed), Some(LONG), "the other slot has one");
+    assert_eq!(worker.next(0, SlotLoad::Busy), Some(LONG), "the other slot has one");
     worker.ends(1, 1, 2, ms(300)).await;
-    assert_eq!(worker.next(1, Appetite::Idle), Some(ms(300) + QUIET_IDLE));
-    assert_eq!(worker.next(1, Appetite::Fed), Some(ms(300) + QUIET_BUSY));
+    assert_eq!(worker.next(1, SlotLoad::Idle), Some(ms(300) + QUIET_IDLE));
+    assert_eq!(worker.next(1, SlotLoad::Busy), Some(ms(300) + QUIET_BUSY));
     // The first slot is notified, because it may otherwise not wake before its part's age.
     worker.changed[0].notified().await;
     // More rows of the run arrive, so that row was not the last one.
     worker.grant(0, 1, 3..4);
-    assert_eq!(worker.next(1, Appetite::Fed), Some(LONG));
+    assert_eq!(worker.next(1, SlotLoad::Busy), Some(LONG));
     worker.ends(0, 1, 3, ms(400)).await;
-    assert_eq!(worker.due(0, Appetite::Idle, ms(400) + QUIET_IDLE).len(), 1);
+    assert_eq!(worker.due(0, SlotLoad::Idle, ms(400) + QUIET_IDLE).len(), 1);
 }
 
 #[tokio::test]
@@ -206,7 +206,7 @@ async fn the_last_row_may_end_without_a_result() {
     worker.combiner.rows_left(worker.now + ms(20));
     worker.changed[0].notified().await;
     worker.combiner.rows_left(worker.now + ms(90));
-    assert_eq!(worker.next(0, Appetite::Fed), Some(ms(20) + QUIET_BUSY), "since the first look");
+    assert_eq!(worker.next(0, SlotLoad::Busy), Some(ms(20) + QUIET_BUSY), "since the first look");
 }
 
 #[tokio::test]
@@ -215,8 +215,8 @@ async fn a_slot_that_leaves_closes_at_once() {
     worker.grant(1, 1, 1..9);
     worker.grant(0, 1, 0..1);
     worker.ends(0, 1, 0, ms(0)).await;
-    assert!(worker.due(0, Appetite::Idle, ms(0)).is_empty());
-    assert_eq!(worker.due(0, Appetite::Leaving, ms(0)).len(), 1);
+    assert!(worker.due(0, SlotLoad::Idle, ms(0)).is_empty());
+    assert_eq!(worker.due(0, SlotLoad::Leaving, ms(0)).len(), 1);
 }
 
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn rows_that_were_taken_away_are_in_no_part() {
     assert_eq!(worker.combiner.take_away(1, &named).len(), 1);
     assert!(!worker.combiner.holds(1) && worker.combiner.holds(0));
     // From a closed one, before it is stored.
-    let mut part = worker.due(0, Appetite::Fed, LONG).remove(0);
+    let mut part = worker.due(0, SlotLoad::Busy, LONG).remove(0);
     assert_eq!(rows(&part), [(0, 0), (0, 1)]);
     worker.lease_tables[0].lock().take(&wire(&[0]));
     worker.combiner.keep_wanted(&mut part);
@@ -270,7 +270,7 @@ async fn an_answer_settles_the_rows_of_every_slot_and_tells_it() {
     worker.grant(1, 1, 1..2);
     worker.ends(0, 1, 0, ms(0)).await;
     worker.ends(1, 1, 1, ms(0)).await;
-    let part = worker.due(0, Appetite::Leaving, ms(0)).remove(0);
+    let part = worker.due(0, SlotLoad::Leaving, ms(0)).remove(0);
     worker.combiner.sync(&part).await;
     assert_eq!((worker.files(0), worker.files(1), worker.files(2)), (1, 1, 0));
     assert!(worker.combiner.holds(0) && worker.combiner.holds(1) && !worker.combiner.holds(2));
@@ -293,7 +293,7 @@ async fn a_part_of_an_earlier_process_keeps_its_file_and_gets_a_number_of_its_ow
     let recovered = worker.combiner.recovered(1, left);
     assert_eq!(recovered.files, BTreeSet::from([(1, PartId { run: 1, number: 0 })]));
     assert_eq!(rows(&recovered), [(1, 8)]);
-    let open = worker.due(0, Appetite::Leaving, ms(0)).remove(0);
+    let open = worker.due(0, SlotLoad::Leaving, ms(0)).remove(0);
     assert_ne!(open.id, recovered.id);
     worker.combiner.settle(recovered.id).await;
     assert!(worker.combiner.holds(0) && !worker.combiner.holds(1));
@@ -306,7 +306,7 @@ async fn a_row_covered_by_another_report_leaves_the_part() {
     worker.grant(1, 1, 1..2);
     worker.ends(0, 1, 0, ms(0)).await;
     worker.ends(1, 1, 1, ms(0)).await;
-    let mut part = worker.due(0, Appetite::Leaving, ms(0)).remove(0);
+    let mut part = worker.due(0, SlotLoad::Leaving, ms(0)).remove(0);
     part.retain(|row| row.row == 0);
     worker.combiner.shrunk(&part);
     worker.combiner.settle(part.id).await;
@@ -366,12 +366,12 @@ async fn a_slot_that_holds_nothing_reports_its_rows_soon_even_if_the_run_has_no_
     worker.ends(0, 1, 0, ms(0)).await;
     worker.ends(1, 1, 2, ms(500)).await;
     worker.ends(0, 1, 1, ms(3000)).await;
-    assert_eq!(worker.next(1, Appetite::Hungry), Some(LONG), "its own row goes on");
-    let idle = worker.next(0, Appetite::Idle);
+    assert_eq!(worker.next(1, SlotLoad::Starved), Some(LONG), "its own row goes on");
+    let idle = worker.next(0, SlotLoad::Idle);
     assert_eq!(idle, Some(ms(3000) + STARVED_AFTER), "or the ledger gives it no trial");
-    assert!(worker.due(0, Appetite::Idle, ms(3999)).is_empty());
-    let closed = worker.due(0, Appetite::Idle, ms(4000));
+    assert!(worker.due(0, SlotLoad::Idle, ms(3999)).is_empty());
+    let closed = worker.due(0, SlotLoad::Idle, ms(4000));
     assert_eq!(closed.iter().map(rows).collect::<Vec<_>>(), [[(0, 0), (0, 1), (1, 2)]]);
     worker.ends(1, 1, 3, ms(5000)).await;
-    assert_eq!(worker.next(0, Appetite::Idle), None, "it wrote nothing more");
+    assert_eq!(worker.next(0, SlotLoad::Idle), None, "it wrote nothing more");
 }

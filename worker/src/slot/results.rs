@@ -14,7 +14,7 @@ use rollout_proto::v1::{self, FailureClass};
 use super::failure_report::FailureReport;
 use super::shorten::shortened;
 use super::{Event, Slot, Uploaded};
-use crate::combiner::Appetite;
+use crate::combiner::SlotLoad;
 use crate::engine::{Completion, EngineFailure, RowEnd};
 use crate::leased_rows::{Lease, LeasedRows, NamedRows, ranges};
 use crate::part::{BODY_BYTES_MAX, Finished, OpenPart, PartId};
@@ -129,33 +129,33 @@ impl Slot {
     /// Closes the parts that are due.
     pub(super) fn close_parts(&mut self) {
         let now = Instant::now();
-        for part in self.combiner.due(self.index, self.appetite(now), now) {
+        for part in self.combiner.due(self.index, self.load(now), now) {
             self.spawn_upload(part, Duration::ZERO);
         }
     }
 
     /// When the next part is due, if nothing else happens.
     pub(super) fn next_part_due(&self, now: Instant) -> Option<Instant> {
-        let next = |appetite| self.combiner.next_due(self.index, appetite);
-        let hungry = self.hungry_at().filter(|at| *at > now);
-        let then = hungry.and_then(|at| Some(next(Appetite::Hungry)?.max(at)));
-        next(self.appetite(now)).into_iter().chain(then).min()
+        let next = |load| self.combiner.next_due(self.index, load);
+        let starved = self.starved_at().filter(|at| *at > now);
+        let then = starved.and_then(|at| Some(next(SlotLoad::Starved)?.max(at)));
+        next(self.load(now)).into_iter().chain(then).min()
     }
 
-    fn appetite(&self, now: Instant) -> Appetite {
+    fn load(&self, now: Instant) -> SlotLoad {
         let idle = self.lease_table.lock().busy() == 0;
         match (self.drain.is_some(), idle) {
-            (true, true) => Appetite::Leaving,
-            (false, true) => Appetite::Idle,
+            (true, true) => SlotLoad::Leaving,
+            (false, true) => SlotLoad::Idle,
             // It requests nothing, and its end is near.
-            (true, false) => Appetite::Hungry,
-            (false, false) if self.hungry_at().is_some_and(|at| now >= at) => Appetite::Hungry,
-            (false, false) => Appetite::Fed,
+            (true, false) => SlotLoad::Starved,
+            (false, false) if self.starved_at().is_some_and(|at| now >= at) => SlotLoad::Starved,
+            (false, false) => SlotLoad::Busy,
         }
     }
 
     /// When the slot, with its free places, counts as getting no rows.
-    fn hungry_at(&self) -> Option<Instant> {
+    fn starved_at(&self) -> Option<Instant> {
         let places = self.running.len() < self.concurrency.limit()
             && self.lease_table.lock().queued().is_empty();
         let asks = places && self.exchanges.may_be_parked();
