@@ -60,7 +60,7 @@ impl PeerService {
         let listed = || {
             Caller::of(request)
                 .check(&running, *from)
-                .is_ok_and(|standing| standing == Standing::Listed)
+                .is_ok_and(|standing| standing == SenderStatus::Listed)
         };
         if ours && listed() {
             tracing::info!(from, "a member stops");
@@ -84,7 +84,7 @@ struct OpenedMessage {
     running: Arc<Running>,
     from: u64,
     payload: Bytes,
-    standing: Standing,
+    standing: SenderStatus,
 }
 
 /// Refuses a message of another cluster, for another member, or from this member itself.
@@ -115,9 +115,9 @@ fn check(running: &Running, cluster: &str, from: u64, to: u64) -> Result<(), Sta
 /// a leader would have sent that entry.
 struct Caller(Option<Identity>);
 
-/// The standing of a sender with this member.
+/// Whether the sender of a message is a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum SenderStatus {
     /// It is a member.
     Listed,
     /// It may have become one.
@@ -130,7 +130,7 @@ impl Caller {
     }
 
     /// Refuses a member that names another as the sender, and a removed member.
-    fn check(&self, running: &Running, from: u64) -> Result<Standing, Status> {
+    fn check(&self, running: &Running, from: u64) -> Result<SenderStatus, Status> {
         let listed =
             running.raft.metrics().borrow_watched().membership_config.get_node(&from).cloned();
         if let Some(identity) = &self.0 {
@@ -147,12 +147,12 @@ impl Caller {
             }
         }
         match listed {
-            Some(_) => Ok(Standing::Listed),
+            Some(_) => Ok(SenderStatus::Listed),
             None => self.check_unlisted(running, from),
         }
     }
 
-    fn check_unlisted(&self, running: &Running, from: u64) -> Result<Standing, Status> {
+    fn check_unlisted(&self, running: &Running, from: u64) -> Result<SenderStatus, Status> {
         // Use the committed membership: an uncommitted removal may still be undone, by the very member that it names.
         let (formed, index, listed) = running.machine.read(|state| {
             let membership = &state.membership;
@@ -163,12 +163,12 @@ impl Caller {
         if let Some(name) = listed {
             let same = self.0.as_ref().is_none_or(|identity| identity.name == name);
             return match same {
-                true => Ok(Standing::Listed),
+                true => Ok(SenderStatus::Listed),
                 false => Err(Status::permission_denied(format!("member {from} is {name}"))),
             };
         }
         if !formed {
-            return Ok(Standing::Unknown);
+            return Ok(SenderStatus::Unknown);
         }
         if from <= index {
             tracing::warn!(from, "refused a message of a member that was removed");
@@ -179,7 +179,7 @@ impl Caller {
             let text = format!("member {from} is not listed, and a leader is there");
             return Err(Status::unavailable(text));
         }
-        Ok(Standing::Unknown)
+        Ok(SenderStatus::Unknown)
     }
 }
 
@@ -299,7 +299,7 @@ impl Peer for PeerService {
         let OpenedMessage { running, from, payload, standing } = self.open(request)?;
         let mut request = decode_vote_request(payload).map_err(malformed)?;
         // The sender writes this itself, and it overrides a leader's lease.
-        request.leadership_transfer &= standing == Standing::Listed;
+        request.leadership_transfer &= standing == SenderStatus::Listed;
         if !request.leadership_transfer {
             keep_promise(&running)?;
         }
