@@ -9,7 +9,7 @@ mod azure;
 mod gcp;
 mod metadata;
 mod metadata_failures;
-mod notice_terms;
+mod notice_times;
 
 #[cfg(test)]
 mod fake;

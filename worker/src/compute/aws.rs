@@ -17,7 +17,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::metadata::{Metadata, MetadataError, MetadataResponse};
 use super::metadata_failures::MetadataFailures;
-use super::{ComputeHint, Notice, as_label, notice_terms};
+use super::{ComputeHint, Notice, as_label, notice_times};
 
 const TOKEN_PATH: &str = "/latest/api/token";
 const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
@@ -69,7 +69,7 @@ impl Aws {
             token: None,
             reported: None,
             advised: false,
-            failures: MetadataFailures::new(notice_terms::AWS.lead / 8),
+            failures: MetadataFailures::new(notice_times::AWS.lead / 8),
         })
     }
 
@@ -197,8 +197,8 @@ pub(super) fn interruption(answer: &MetadataResponse) -> Result<Notice, Metadata
     let name: String = action.action.chars().take(ACTION_CHARS_MAX).collect();
     let now = answer.now();
     let within = match OffsetDateTime::parse(&action.time, &Rfc3339) {
-        Ok(end) => notice_terms::AWS.within(end, now),
-        Err(_) => notice_terms::AWS.budget,
+        Ok(end) => notice_times::AWS.within(end, now),
+        Err(_) => notice_times::AWS.budget,
     };
     Ok(Notice::Goes { within, what: format!("spot interruption ({name})") })
 }

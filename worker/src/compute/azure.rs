@@ -16,7 +16,7 @@ use time::format_description::well_known::Rfc2822;
 
 use super::metadata::{Metadata, MetadataError, MetadataResponse};
 use super::metadata_failures::MetadataFailures;
-use super::{ComputeHint, Notice, as_label, notice_terms};
+use super::{ComputeHint, Notice, as_label, notice_times};
 
 const EVENTS_PATH: &str = "/metadata/scheduledevents?api-version=2020-07-01";
 const MACHINE_PATH: &str = "/metadata/instance/compute?api-version=2021-02-01";
@@ -84,7 +84,7 @@ impl Azure {
             machine: None,
             answered: false,
             reported: Vec::new(),
-            failures: MetadataFailures::new(notice_terms::AZURE.lead / 8),
+            failures: MetadataFailures::new(notice_times::AZURE.lead / 8),
         })
     }
 
@@ -218,17 +218,17 @@ pub(super) fn read(answer: &MetadataResponse) {
 /// Reads an event. Its time is compared with the service's own clock.
 fn notice(event: &Event, now: OffsetDateTime) -> Notice {
     let kind: String = event.event_type.chars().take(TYPE_CHARS_MAX).collect();
-    let terms = match event.event_type.as_str() {
-        "Preempt" => notice_terms::AZURE,
-        "Reboot" | "Redeploy" | "Terminate" => notice_terms::AZURE_MAINTENANCE,
+    let times = match event.event_type.as_str() {
+        "Preempt" => notice_times::AZURE,
+        "Reboot" | "Redeploy" | "Terminate" => notice_times::AZURE_MAINTENANCE,
         // `Freeze` pauses the machine for seconds; other types are unknown.
         _ => return Notice::MayGo { what: format!("scheduled event ({kind})") },
     };
     let begun = event.event_status == "Started";
     let within = match OffsetDateTime::parse(&event.not_before, &Rfc2822) {
-        Ok(end) if !begun => terms.within(end, now),
-        Err(_) if !begun => terms.budget,
-        _ => terms.within(now, now),
+        Ok(end) if !begun => times.within(end, now),
+        Err(_) if !begun => times.budget,
+        _ => times.within(now, now),
     };
     Notice::Goes { within, what: format!("scheduled event ({kind})") }
 }

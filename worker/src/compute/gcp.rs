@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::metadata::{Metadata, MetadataError, MetadataResponse};
 use super::metadata_failures::MetadataFailures;
-use super::{ComputeHint, Notice, as_label, notice_terms};
+use super::{ComputeHint, Notice, as_label, notice_times};
 
 const INSTANCE: &str = "/computeMetadata/v1/instance/";
 const FLAVOR: (&str, &str) = ("metadata-flavor", "Google");
@@ -44,7 +44,7 @@ pub(super) struct Gcp {
 
 impl Watched {
     fn new(name: &'static str, expected: &'static [&'static str]) -> Self {
-        let failures = MetadataFailures::new(notice_terms::GCP.lead / 8);
+        let failures = MetadataFailures::new(notice_times::GCP.lead / 8);
         Self { name, expected, etag: None, value: None, asked_at: None, failures }
     }
 
@@ -129,14 +129,14 @@ impl Gcp {
                 value = self.preempted.changed(&self.metadata) => value,
                 value = self.maintenance.changed(&self.metadata) => value,
             };
-            let goes = |terms: notice_terms::Terms, what: &str| Notice::Goes {
-                within: terms.budget,
+            let goes = |times: notice_times::NoticeTimes, what: &str| Notice::Goes {
+                within: times.budget,
                 what: what.to_owned(),
             };
             match value {
-                "TRUE" => return goes(notice_terms::GCP, "preempted"),
+                "TRUE" => return goes(notice_times::GCP, "preempted"),
                 "TERMINATE_ON_HOST_MAINTENANCE" => {
-                    return goes(notice_terms::GCP_MAINTENANCE, "host maintenance (terminate)");
+                    return goes(notice_times::GCP_MAINTENANCE, "host maintenance (terminate)");
                 }
                 "MIGRATE_ON_HOST_MAINTENANCE" => {
                     return Notice::MayGo { what: "host maintenance (migrate)".to_owned() };

@@ -12,7 +12,7 @@ const LEAST: Duration = Duration::from_secs(2);
 
 /// How long a provider's notice is, and how much of it a drain may use.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Terms {
+pub(super) struct NoticeTimes {
     /// From the first notice to the machine's end.
     pub(super) lead: Duration,
     /// The part of it that a drain may take.
@@ -20,24 +20,24 @@ pub(super) struct Terms {
 }
 
 /// A spot instance's interruption.
-pub(super) const AWS: Terms =
-    Terms { lead: Duration::from_secs(120), budget: Duration::from_secs(60) };
+pub(super) const AWS: NoticeTimes =
+    NoticeTimes { lead: Duration::from_secs(120), budget: Duration::from_secs(60) };
 /// A spot or preemptible instance's preemption.
-pub(super) const GCP: Terms =
-    Terms { lead: Duration::from_secs(30), budget: Duration::from_secs(15) };
+pub(super) const GCP: NoticeTimes =
+    NoticeTimes { lead: Duration::from_secs(30), budget: Duration::from_secs(15) };
 /// Maintenance that ends an instance. Machines with GPUs get an hour of notice, others a minute; the answer does not
 /// say which.
-pub(super) const GCP_MAINTENANCE: Terms =
-    Terms { lead: Duration::from_secs(60), budget: Duration::from_secs(30) };
+pub(super) const GCP_MAINTENANCE: NoticeTimes =
+    NoticeTimes { lead: Duration::from_secs(60), budget: Duration::from_secs(30) };
 
 /// A spot machine's eviction.
-pub(super) const AZURE: Terms =
-    Terms { lead: Duration::from_secs(30), budget: Duration::from_secs(15) };
+pub(super) const AZURE: NoticeTimes =
+    NoticeTimes { lead: Duration::from_secs(30), budget: Duration::from_secs(15) };
 /// A reboot, a move to another host, or an announced deletion: five to fifteen minutes.
-pub(super) const AZURE_MAINTENANCE: Terms =
-    Terms { lead: Duration::from_secs(600), budget: Duration::from_secs(300) };
+pub(super) const AZURE_MAINTENANCE: NoticeTimes =
+    NoticeTimes { lead: Duration::from_secs(600), budget: Duration::from_secs(300) };
 
-impl Terms {
+impl NoticeTimes {
     /// How long a drain may take if the machine ends at `end`, by the clock that shows `now`: the budget's share of
     /// the remaining time.
     pub(super) fn within(&self, end: OffsetDateTime, now: OffsetDateTime) -> Duration {
