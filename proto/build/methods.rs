@@ -167,9 +167,12 @@ impl Options {
     }
 }
 
-/// `Role::Client` of `ROLE_CLIENT`.
+/// `Role::Client` of `ROLE_CLIENT`. One role has another name on the wire, which is released.
 fn variant(name: &str) -> Option<String> {
-    let name = name.strip_prefix("ROLE_")?;
+    let name = match name.strip_prefix("ROLE_")? {
+        "NEWCOMER" => "UNENROLLED",
+        name => name,
+    };
     let (first, rest) = name.split_at_checked(1)?;
     Some(format!("Role::{first}{}", rest.to_lowercase()))
 }

@@ -111,7 +111,7 @@ pub fn authorize(path: &str, peer: Option<&PeerInfo>) -> Result<(), Status> {
         return Ok(());
     }
     // Any caller of the enrollment port could fill the log; the audit log counts such callers instead.
-    if peer.identity.role != Role::Newcomer {
+    if peer.identity.role != Role::Unenrolled {
         tracing::warn!(
             identity = %peer.identity,
             addr = %peer.addr,

@@ -41,7 +41,7 @@ pub enum Role {
     /// An operator of the cluster.
     Admin,
     /// A caller without a certificate; no certificate has this role.
-    Newcomer,
+    Unenrolled,
 }
 
 impl Role {
@@ -57,7 +57,7 @@ impl Role {
             Role::Viewer => "viewer",
             Role::Client => "client",
             Role::Admin => "admin",
-            Role::Newcomer => "newcomer",
+            Role::Unenrolled => "newcomer",
         }
     }
 }
@@ -158,7 +158,11 @@ impl Identity {
     /// The identity of a caller that enrolls. No certificate can have its name, and it may call only the methods of
     /// its role. It may access no namespaces, although its list is empty.
     pub fn unenrolled() -> Self {
-        Identity { role: Role::Newcomer, name: UNENROLLED_NAME.to_owned(), namespaces: Vec::new() }
+        Identity {
+            role: Role::Unenrolled,
+            name: UNENROLLED_NAME.to_owned(),
+            namespaces: Vec::new(),
+        }
     }
 
     /// Whether this is the plaintext identity, which no certificate can have. It is exempt from the check that a
@@ -174,7 +178,7 @@ impl Identity {
 
     /// Whether it may access `namespace`.
     pub fn allows_namespace(&self, namespace: &str) -> bool {
-        let all = self.namespaces.is_empty() && self.role != Role::Newcomer;
+        let all = self.namespaces.is_empty() && self.role != Role::Unenrolled;
         all || self.namespaces.iter().any(|allowed| allowed == namespace)
     }
 

@@ -52,7 +52,7 @@ impl RevocationList {
 
     /// Whether a certificate of `identity` is refused if its validity starts at `not_before_unix`.
     pub fn refuses(&self, identity: &Identity, not_before_unix: i64) -> bool {
-        if identity.is_insecure() || identity.role == Role::Newcomer {
+        if identity.is_insecure() || identity.role == Role::Unenrolled {
             return false;
         }
         let since_s = u64::try_from(not_before_unix).unwrap_or(0);

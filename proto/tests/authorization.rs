@@ -12,7 +12,7 @@ const BEGIN: &str = "<!-- written by proto/tests/authorization.rs -->\n";
 /// `none`: a caller with a certificate of an authority that the members do not trust.
 const CALLERS: [(&str, Option<Role>); 7] = [
     ("none", None),
-    ("newcomer", Some(Role::Newcomer)),
+    ("newcomer", Some(Role::Unenrolled)),
     ("member", Some(Role::Member)),
     ("worker", Some(Role::Worker)),
     ("viewer", Some(Role::Viewer)),

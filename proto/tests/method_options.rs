@@ -63,7 +63,7 @@ fn methods_are_listed_in_the_order_of_their_paths_with_their_options() {
     let close = rpc("Close", &["roles) = ROLE_NEWCOMER"]);
     let lines = [
         "&[\n",
-        "    Method { path: \"/rollout.v1.Test/Close\", roles: &[Role::Newcomer], audited: false, \
+        "    Method { path: \"/rollout.v1.Test/Close\", roles: &[Role::Unenrolled], audited: false, \
          client_streaming: false, server_streaming: true },\n",
         "    Method { path: \"/rollout.v1.Test/Open\", roles: &[Role::Client, Role::Admin], \
          audited: true, client_streaming: false, server_streaming: true },\n",

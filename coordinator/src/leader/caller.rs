@@ -26,7 +26,7 @@ pub(crate) fn scope() -> Scope {
 
 fn scope_of(caller: &Identity) -> Scope {
     // A caller that has not enrolled lists no namespace, and may access none.
-    match caller.namespaces.is_empty() && caller.role != Role::Newcomer {
+    match caller.namespaces.is_empty() && caller.role != Role::Unenrolled {
         true => Scope::All,
         false => Scope::Namespaces(caller.namespaces.clone()),
     }
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(serving(named(&[]), async { scope() }).await, Scope::All);
         let team = serving(named(&["team", "own"]), async { scope() }).await;
         assert_eq!(team, Scope::Namespaces(vec!["team".into(), "own".into()]));
-        let newcomer = serving(Identity::unenrolled(), async { scope() }).await;
-        assert_eq!(newcomer, Scope::Namespaces(Vec::new()), "it may use none");
+        let unenrolled = serving(Identity::unenrolled(), async { scope() }).await;
+        assert_eq!(unenrolled, Scope::Namespaces(Vec::new()), "it may use none");
     }
 }

@@ -240,7 +240,7 @@ impl Open {
 
     /// Whether the caller has no proven identity.
     fn is_unauthenticated(&self) -> bool {
-        let unenrolled = |peer: &PeerInfo| peer.identity.role == Role::Newcomer;
+        let unenrolled = |peer: &PeerInfo| peer.identity.role == Role::Unenrolled;
         self.peer.as_ref().is_none_or(unenrolled) && self.noted.lock().proved_identity.is_none()
     }
 

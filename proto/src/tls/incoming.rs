@@ -196,7 +196,7 @@ impl Identities {
     /// Attaches the connection's permits, unless its identity has used up its share.
     fn admit(&self, conn: ServerConn, place: OwnedSemaphorePermit) -> Option<ServerConn> {
         let PeerInfo { identity, addr, .. } = conn.peer();
-        if identity.is_insecure() || identity.role == Role::Newcomer {
+        if identity.is_insecure() || identity.role == Role::Unenrolled {
             return Some(conn.with_permits(ConnPermits { _permit: place, _share: None }));
         }
         let Some(share) = self.open.take(identity.to_string(), self.max) else {

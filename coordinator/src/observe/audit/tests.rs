@@ -137,7 +137,7 @@ async fn many_unauthenticated_callers_leave_room_for_audit_lines_about_others() 
     let dir = tempfile::tempdir().expect("a directory");
     let inner = tower::service_fn(|request: http::Request<()>| async move {
         let known = request.extensions().get::<PeerInfo>().map(|peer| peer.identity.role);
-        let refused = (known == Some(Role::Newcomer))
+        let refused = (known == Some(Role::Unenrolled))
             .then(|| RpcError::new(ErrorCode::PermissionDenied, "who are you"));
         Ok::<_, Infallible>(answer(refused))
     });
