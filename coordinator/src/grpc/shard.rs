@@ -178,7 +178,7 @@ impl v1::shards_server::Shards for ShardsService {
         }
         let op = TrainerOp::Keep { job: job.clone(), trainers };
         match self.shared.apply(None, OpKind::Trainer(op)).await? {
-            Reply::Kept { lost } => {
+            Reply::KeptAlive { lost } => {
                 let (header, lineage) = (Some(self.shared.header()), self.lineage(&job));
                 Ok(Response::new(v1::KeepTrainersResponse { header, lost, lineage }))
             }

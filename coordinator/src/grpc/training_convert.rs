@@ -59,9 +59,9 @@ pub(super) fn on_loss_in(on_loss: i32) -> Result<LossPolicy, RpcError> {
 /// Converts the reply for a torn lineage to the trainer's error.
 pub(super) fn torn(reply: Reply) -> Result<Reply, RpcError> {
     match reply {
-        Reply::Torn { trainer, host } => {
-            Err(crate::leader::reject::rejected(&JobRefusal::Torn { trainer, host }.into()))
-        }
+        Reply::NeedsRecovery { trainer, host } => Err(crate::leader::reject::rejected(
+            &JobRefusal::NeedsRecovery { trainer, host }.into(),
+        )),
         other => Ok(other),
     }
 }

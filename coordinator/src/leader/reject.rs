@@ -57,8 +57,8 @@ fn code_of_job(refusal: &JobRefusal) -> ErrorCode {
         JobRefusal::JobDeleting | JobRefusal::JobActive | JobRefusal::RoundConflict { .. } => {
             ErrorCode::TrainingJobConflict
         }
-        JobRefusal::TicketVoid => ErrorCode::TrainerLeftBehind,
-        JobRefusal::Torn { .. } => ErrorCode::LineageTorn,
+        JobRefusal::IncarnationVoid => ErrorCode::TrainerLeftBehind,
+        JobRefusal::NeedsRecovery { .. } => ErrorCode::LineageTorn,
         JobRefusal::DatasetUnknown => ErrorCode::DatasetNotFound,
         JobRefusal::DatasetConflict | JobRefusal::DatasetInUse => ErrorCode::DatasetConflict,
         JobRefusal::ClaimStale

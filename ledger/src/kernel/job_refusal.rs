@@ -22,12 +22,12 @@ pub enum JobRefusal {
     #[error(
         "the trainer's incarnation is void: the trainer was lost, or the job has recovered since"
     )]
-    TicketVoid,
+    IncarnationVoid,
     /// The generation lost work, or a part of its state.
     #[error(
         "trainer {trainer} on {host} is gone, and the others may lack its state: recover first"
     )]
-    Torn {
+    NeedsRecovery {
         /// The trainer.
         trainer: String,
         /// Its host.

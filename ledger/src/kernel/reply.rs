@@ -96,14 +96,14 @@ pub enum Reply {
         generation: u32,
     },
     /// An earlier trainer of this name is lost, so the generation needs recovery.
-    Torn {
+    NeedsRecovery {
         /// The name.
         trainer: String,
         /// The host.
         host: String,
     },
     /// The keep-alive counts for all trainers except these.
-    Kept {
+    KeptAlive {
         /// The trainers whose incarnations are void.
         lost: Vec<String>,
     },

@@ -47,7 +47,7 @@ impl Ledger {
 
     /// What an operation of a participant of a job is about.
     pub(crate) fn subject_of_participant(&self, incarnation: SessionId) -> Subject<'_> {
-        let found = self.jobs.with_ticket(incarnation);
+        let found = self.jobs.by_incarnation(incarnation);
         let job = found.and_then(|(no, _)| self.jobs.get(*no));
         job.map_or(Subject::Nothing, |job| Subject::Namespace(&job.head.name.namespace))
     }

@@ -242,7 +242,7 @@ impl Ledger {
             who.participant.check()?;
             return Ok(who.participant.name.clone());
         };
-        match self.jobs.with_ticket(incarnation) {
+        match self.jobs.by_incarnation(incarnation) {
             Some((no, name)) if Some(*no) == job => Ok(name.clone()),
             _ => Err(JobRefusal::ParticipantUnknown.into()),
         }

@@ -313,7 +313,7 @@ impl Jobs {
     }
 
     /// The job and the name of the participant with that incarnation.
-    pub(crate) fn with_ticket(&self, incarnation: SessionId) -> Option<&(JobNo, String)> {
+    pub(crate) fn by_incarnation(&self, incarnation: SessionId) -> Option<&(JobNo, String)> {
         self.incarnations.get(&incarnation)
     }
 

@@ -104,7 +104,7 @@ impl Ledger {
 
     /// The participant with that incarnation, and its job, while it exists.
     pub fn participant(&self, incarnation: SessionId) -> Option<(JobView<'_>, &Participant)> {
-        let (no, name) = self.jobs.with_ticket(incarnation)?;
+        let (no, name) = self.jobs.by_incarnation(incarnation)?;
         let job = self.jobs.get(*no)?;
         Some((JobView { no: *no, job }, job.head.participants.get(name)?))
     }

@@ -44,7 +44,7 @@ impl Operation for Leave {
 impl Ledger {
     /// Has no effect if the incarnation is void already.
     fn leave(&mut self, ctx: &Context, incarnation: SessionId) -> Reply {
-        if let Some((no, name)) = self.jobs.with_ticket(incarnation).cloned() {
+        if let Some((no, name)) = self.jobs.by_incarnation(incarnation).cloned() {
             let times = (ctx.wall_ms, ctx.wall_ms);
             self.change_job(ctx, no, |job, _, told| {
                 job.depart(&name, DepartureReason::Left, times, told);

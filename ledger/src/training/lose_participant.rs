@@ -50,7 +50,7 @@ impl Ledger {
         incarnation: SessionId,
         silent_ms: Option<u64>,
     ) -> Reply {
-        if let Some((no, name)) = self.jobs.with_ticket(incarnation).cloned() {
+        if let Some((no, name)) = self.jobs.by_incarnation(incarnation).cloned() {
             let wall_ms = ctx.wall_ms;
             self.change_job(ctx, no, |job, _, told| {
                 let seen = job.head.participants.get(&name).map_or(0, |p| p.seen_wall_ms);

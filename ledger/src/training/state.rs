@@ -194,7 +194,7 @@ impl Jobs {
         };
         let theirs = training.trainers.get(&by.trainer).and_then(|trainer| trainer.incarnation);
         if theirs != Some(by.incarnation) {
-            return Err(JobRefusal::TicketVoid.into());
+            return Err(JobRefusal::IncarnationVoid.into());
         }
         needs_no_recovery(&training.head)?;
         self.training_changes += 1;
@@ -337,7 +337,7 @@ impl Ledger {
 pub(crate) fn needs_no_recovery(head: &TrainingHead) -> Result<(), Rejection> {
     match &head.needs_recovery {
         Some((trainer, host)) => {
-            Err(JobRefusal::Torn { trainer: trainer.clone(), host: host.clone() }.into())
+            Err(JobRefusal::NeedsRecovery { trainer: trainer.clone(), host: host.clone() }.into())
         }
         None => Ok(()),
     }

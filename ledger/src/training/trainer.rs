@@ -256,7 +256,7 @@ impl Jobs {
         self.lose_trainer(out, no, &trainer.name, "another process took its name");
         let needs_recovery =
             self.table.training(no).and_then(|training| training.head.needs_recovery.clone());
-        Ok(needs_recovery.map(|(trainer, host)| Reply::Torn { trainer, host }))
+        Ok(needs_recovery.map(|(trainer, host)| Reply::NeedsRecovery { trainer, host }))
     }
 
     /// Gives the trainer, which is in the world, its incarnation: the one that it had, or this one.
@@ -306,7 +306,7 @@ impl Jobs {
                 None => lost.push(name),
             }
         }
-        Ok(Reply::Kept { lost })
+        Ok(Reply::KeptAlive { lost })
     }
 
     fn leave_training(&mut self, by: &TrainerRef, out: &mut Emitter) -> Result<Reply, Rejection> {

@@ -142,7 +142,7 @@ impl Job {
 
     fn needs_no_recovery(&self) -> Result<(), Rejection> {
         match self.needs_recovery.clone() {
-            Some((trainer, host)) => refuse(JobRefusal::Torn { trainer, host }),
+            Some((trainer, host)) => refuse(JobRefusal::NeedsRecovery { trainer, host }),
             None => Ok(()),
         }
     }
@@ -217,7 +217,7 @@ impl Model {
     fn heard(&mut self, by: &TrainerRef) -> Result<&mut Job, Rejection> {
         let job = self.job_mut(&by.job)?;
         if job.trainers.get(&by.trainer).and_then(|t| t.incarnation) != Some(by.incarnation) {
-            return refuse(JobRefusal::TicketVoid);
+            return refuse(JobRefusal::IncarnationVoid);
         }
         job.needs_no_recovery()?;
         Ok(job)

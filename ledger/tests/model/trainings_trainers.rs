@@ -35,7 +35,7 @@ impl Model {
                         None => lost.push(name),
                     }
                 }
-                Ok(Reply::Kept { lost })
+                Ok(Reply::KeptAlive { lost })
             }
             TrainerOp::Leave(by) => {
                 let job = self.job_mut(&by.job)?;
@@ -76,7 +76,7 @@ impl Model {
             self.lose(name, &new.name);
         }
         let needs_recovery = self.job_mut(name)?.needs_recovery.clone();
-        Ok(needs_recovery.map(|(trainer, host)| Reply::Torn { trainer, host }))
+        Ok(needs_recovery.map(|(trainer, host)| Reply::NeedsRecovery { trainer, host }))
     }
 
     fn incarnation(&mut self, name: &JobName, new: TrainerDecl) -> Outcome {

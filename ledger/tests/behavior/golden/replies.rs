@@ -90,8 +90,8 @@ examples!(replies, Reply, {
     Store: Reply::Store(store_answers().into_iter().map(|(_, answer)| answer).collect()),
     Participant: Reply::Participant { incarnation: SessionId::at(300, 1), keep_alive_ms: 15_000 },
     Joined: Reply::Joined { incarnation: SessionId::at(300, 1), generation: 200 },
-    Torn: Reply::Torn { trainer: "t0".into(), host: "h1".into() },
-    Kept: Reply::Kept { lost: vec!["t0".into(), "t1".into()] },
+    NeedsRecovery: Reply::NeedsRecovery { trainer: "t0".into(), host: "h1".into() },
+    KeptAlive: Reply::KeptAlive { lost: vec!["t0".into(), "t1".into()] },
     Shard: Reply::Shard { number: 200, token: Attempt::at(300, 1), from: 129 },
     NoShard: Reply::NoShard { finished: true },
     ShardEnded: Reply::ShardEnded { epoch_finished: true },
@@ -153,8 +153,8 @@ examples!(job_refusals, JobRefusal, {
     JobUnknown: JobRefusal::JobUnknown,
     JobDeleting: JobRefusal::JobDeleting,
     JobActive: JobRefusal::JobActive,
-    TicketVoid: JobRefusal::TicketVoid,
-    Torn: JobRefusal::Torn { trainer: "t0".into(), host: "h1".into() },
+    IncarnationVoid: JobRefusal::IncarnationVoid,
+    NeedsRecovery: JobRefusal::NeedsRecovery { trainer: "t0".into(), host: "h1".into() },
     RoundConflict: JobRefusal::RoundConflict { round: 300 },
     DatasetUnknown: JobRefusal::DatasetUnknown,
     ClaimStale: JobRefusal::ClaimStale,
@@ -215,13 +215,24 @@ fn refusals() -> Vec<(String, Rejection)> {
             _ => all.push((format!("rejection.{name}"), why)),
         }
     }
-    all.extend(of_jobs.into_iter().map(|(name, why)| (format!("training.{name}"), why.into())));
+    let of_jobs = of_jobs.into_iter();
+    all.extend(of_jobs.map(|(name, why)| (format!("training.{}", recorded(name)), why.into())));
     all
+}
+
+/// The name under which the bytes of a kind are recorded: the name that it had first.
+fn recorded(kind: &'static str) -> &'static str {
+    match kind {
+        "IncarnationVoid" => "TicketVoid",
+        "KeptAlive" => "Kept",
+        "NeedsRecovery" => "Torn",
+        _ => kind,
+    }
 }
 
 /// Every example, as a reply.
 fn all() -> Vec<(String, Reply)> {
-    let named = |of: &str, name: &str| format!("{of}.{name}");
+    let named = |of: &str, name: &'static str| format!("{of}.{}", recorded(name));
     let mut all: Vec<_> = replies().into_iter().map(|(n, r)| (named("reply", n), r)).collect();
     let answers = store_answers().into_iter();
     all.extend(answers.map(|(n, answer)| (named("store_answer", n), Reply::Store(vec![answer]))));

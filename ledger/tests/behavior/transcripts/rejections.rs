@@ -27,7 +27,7 @@ refusals! {
     RunEnded SessionUnknown RequestForgotten WorkerNameTaken WorkerNotReady SlotUnknown PullStale AttemptStale AlreadyDecided
     RunActive RunDeleting ManifestStale DeadlineExceeded OverQuota VersionLow TokenUnknown TokenConflict TokenRefused
     RevocationUnknown RevocationWider AuthorRevoked NamespaceDenied ClusterDenied ;
-    JobUnknown JobDeleting JobActive TicketVoid Torn RoundConflict DatasetUnknown ClaimStale StepStale Progress ProgressTwice
+    JobUnknown JobDeleting JobActive IncarnationVoid NeedsRecovery RoundConflict DatasetUnknown ClaimStale StepStale Progress ProgressTwice
     TrainerMissing NotOfWorld CheckpointUnknown CheckpointClosed ReportConflict RendezvousClosed RendezvousConflict
     ParticipantUnknown NotOfRound BarrierUnknown BarrierConflict NotOfBarrier BarrierGeneration DatasetConflict
     DatasetInUse

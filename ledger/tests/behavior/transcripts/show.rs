@@ -53,9 +53,9 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Joined { incarnation, generation } => {
             format!("ticket {incarnation} of lineage {generation}")
         }
-        Reply::Torn { trainer, host } => format!("torn: {trainer} on {host} is lost"),
-        Reply::Kept { lost } if lost.is_empty() => "kept".into(),
-        Reply::Kept { lost } => format!("lost {}", lost.join(" ")),
+        Reply::NeedsRecovery { trainer, host } => format!("torn: {trainer} on {host} is lost"),
+        Reply::KeptAlive { lost } if lost.is_empty() => "kept".into(),
+        Reply::KeptAlive { lost } => format!("lost {}", lost.join(" ")),
         Reply::Shard { number, token, from: 0 } => format!("shard {number} as {token}"),
         Reply::Shard { number, token, from } => format!("shard {number} as {token} from {from}"),
         Reply::NoShard { finished: true } => "no shard: the epoch is finished".into(),
