@@ -169,8 +169,8 @@ codes! {
     NotRoundMember, "RO-6007", false, NotApplied, PermissionDenied, 7, "the caller has no member in the round";
     TrainingJobNotFound, "RO-6101", false, NotApplied, NotFound, 4, "there is no such training job";
     TrainingJobConflict, "RO-6102", false, NotApplied, FailedPrecondition, 5, "the training job is in another state or round";
-    TrainerLeftBehind, "RO-6103", false, NotApplied, FailedPrecondition, 5, "the trainer's incarnation is void";
-    LineageTorn, "RO-6104", false, NotApplied, FailedPrecondition, 5, "the training job must recover";
+    IncarnationVoid, "RO-6103", false, NotApplied, FailedPrecondition, 5, "the trainer's incarnation is void";
+    NeedsRecovery, "RO-6104", false, NotApplied, FailedPrecondition, 5, "the training job must recover";
     DatasetNotFound, "RO-6105", false, NotApplied, NotFound, 4, "there is no such dataset";
     DatasetConflict, "RO-6106", false, NotApplied, AlreadyExists, 5, "the dataset has another spec, or is in use";
     ShardConflict, "RO-6107", false, NotApplied, FailedPrecondition, 5, "the report contradicts the shard's state";

@@ -57,8 +57,8 @@ fn code_of_job(refusal: &JobRefusal) -> ErrorCode {
         JobRefusal::JobDeleting | JobRefusal::JobActive | JobRefusal::RoundConflict { .. } => {
             ErrorCode::TrainingJobConflict
         }
-        JobRefusal::IncarnationVoid => ErrorCode::TrainerLeftBehind,
-        JobRefusal::NeedsRecovery { .. } => ErrorCode::LineageTorn,
+        JobRefusal::IncarnationVoid => ErrorCode::IncarnationVoid,
+        JobRefusal::NeedsRecovery { .. } => ErrorCode::NeedsRecovery,
         JobRefusal::DatasetUnknown => ErrorCode::DatasetNotFound,
         JobRefusal::DatasetConflict | JobRefusal::DatasetInUse => ErrorCode::DatasetConflict,
         JobRefusal::ClaimStale

@@ -185,7 +185,7 @@ impl ShardTrainer {
             SendResult::Refused(code, why) => {
                 // If others have passed this round, or it has no place in it, try the next.
                 let next = self.trainer.rng.random_ratio(1, 3);
-                if code == ErrorCode::LineageTorn {
+                if code == ErrorCode::NeedsRecovery {
                     self.has_to_recover(round, &why);
                 } else if op.f() == "recover" && next {
                     self.torn = self.torn.max(round);
@@ -314,8 +314,8 @@ impl ShardTrainer {
     ) -> MembershipLost {
         let recorder = self.trainer.shared.recorder.clone();
         match code {
-            ErrorCode::LineageTorn => self.has_to_recover(membership.round, &why),
-            ErrorCode::TrainerLeftBehind => {}
+            ErrorCode::NeedsRecovery => self.has_to_recover(membership.round, &why),
+            ErrorCode::IncarnationVoid => {}
             ErrorCode::ShardConflict => {
                 let what = op.map_or("claim", Op::f);
                 let (name, lineage) = (self.name, membership.lineage);

@@ -36,7 +36,7 @@ impl TrainError {
     /// have.
     pub fn has_to_recover(&self) -> bool {
         matches!(self, TrainError::Lost)
-            || matches!(self.code(), Some(ErrorCode::TrainerLeftBehind | ErrorCode::LineageTorn))
+            || matches!(self.code(), Some(ErrorCode::IncarnationVoid | ErrorCode::NeedsRecovery))
     }
 
     /// Whether the checkpoint of this request is no longer open: a later one was complete first, or it was aborted,

@@ -34,7 +34,7 @@ impl ShardTrainer {
         match self.trainer.change(request, "begin", send, summary).await {
             SendResult::Answered(answer, _) => Ok(Some(answer.checkpoint.unwrap_or_default())),
             SendResult::Refused(
-                code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind),
+                code @ (ErrorCode::NeedsRecovery | ErrorCode::IncarnationVoid),
                 why,
             ) => Err(self.refused(membership, None, code, why)),
             // A trainer has not joined yet, or it is too late for this checkpoint: wait for the next one.
@@ -87,8 +87,8 @@ impl ShardTrainer {
                 Ok(())
             }
             SendResult::Refused(
-                code @ (ErrorCode::LineageTorn
-                | ErrorCode::TrainerLeftBehind
+                code @ (ErrorCode::NeedsRecovery
+                | ErrorCode::IncarnationVoid
                 | ErrorCode::ShardConflict),
                 why,
             ) => Err(self.refused(membership, Some(&op), code, why)),
