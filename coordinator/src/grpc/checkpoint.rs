@@ -8,8 +8,8 @@ use super::namespace::Listed;
 use super::runs::unexpected;
 use super::shard::{record_join, samples_of};
 use super::training_convert::{
-    by_in, checkpoint_out, dataset_epoch_out, decl_in, job_in, lineage_out, on_loss_in, state_out,
-    torn,
+    by_in, check_recovered, checkpoint_out, dataset_epoch_out, decl_in, generation_out, job_in,
+    on_loss_in, state_out,
 };
 use super::{Shared, Waits, caller, checkpoint_manifest};
 use crate::grpc::convert;
@@ -277,10 +277,11 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
             from: r.from,
             on_loss,
         };
-        let incarnation = match torn(self.shared.apply(Some(id), OpKind::Trainer(op)).await?)? {
-            Reply::Joined { incarnation, .. } => incarnation,
-            other => return Err(unexpected(&other)),
-        };
+        let incarnation =
+            match check_recovered(self.shared.apply(Some(id), OpKind::Trainer(op)).await?)? {
+                Reply::Joined { incarnation, .. } => incarnation,
+                other => return Err(unexpected(&other)),
+            };
         record_join(&self.shared, incarnation);
         let mut answer =
             self.shared.node.ledger(|l| self.recovered(l, &job, &name)).unwrap_or_default();
@@ -303,7 +304,7 @@ impl CheckpointsService {
             ticket: 0,
             passes: passes.collect(),
             checkpoint: self.shown(l, job, lineage.checkpoint).filter(|_| lineage.checkpoint > 0),
-            lineage: Some(lineage_out(&lineage)),
+            lineage: Some(generation_out(&lineage)),
         })
     }
 }

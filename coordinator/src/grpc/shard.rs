@@ -5,7 +5,8 @@
 use super::namespace::Listed;
 use super::runs::unexpected;
 use super::training_convert::{
-    by_in, dataset_epoch_out, decl_in, job_in, lineage_out, on_loss_in, torn, training_out,
+    by_in, check_recovered, dataset_epoch_out, decl_in, generation_out, job_in, on_loss_in,
+    training_out,
 };
 use super::{Shared, Waits, caller};
 use crate::grpc::convert;
@@ -34,8 +35,8 @@ impl ShardsService {
         Self { shared, waits }
     }
 
-    fn lineage(&self, job: &JobName) -> Option<v1::Lineage> {
-        self.shared.node.ledger(|l| l.training(job).map(|t| lineage_out(&t.generation())))
+    fn generation(&self, job: &JobName) -> Option<v1::Lineage> {
+        self.shared.node.ledger(|l| l.training(job).map(|t| generation_out(&t.generation())))
     }
 
     /// Records keep-alives in this leader's memory. The answer is a read.
@@ -46,7 +47,7 @@ impl ShardsService {
     ) -> Result<v1::KeepTrainersResponse, RpcError> {
         let leading = self.shared.reading().await?;
         let read = self.shared.seen(|l| {
-            let lineage = l.training(job).map(|t| lineage_out(&t.generation()));
+            let lineage = l.training(job).map(|t| generation_out(&t.generation()));
             Some((l.trainers_present(job, trainers), lineage))
         });
         let (present, lineage) = read.ok_or_else(|| reject::not_leader(None))?;
@@ -150,10 +151,10 @@ impl v1::shards_server::Shards for ShardsService {
         let job = job_in(&identity, r.job)?;
         let (trainer, on_loss) = (decl_in(r.trainer)?, on_loss_in(r.on_loss)?);
         let op = TrainerOp::Join { job: job.clone(), trainer, on_loss };
-        match torn(self.shared.apply(Some(id), OpKind::Trainer(op)).await?)? {
+        match check_recovered(self.shared.apply(Some(id), OpKind::Trainer(op)).await?)? {
             Reply::Joined { incarnation, .. } => {
                 record_join(&self.shared, incarnation);
-                let (header, lineage) = (Some(self.shared.header()), self.lineage(&job));
+                let (header, lineage) = (Some(self.shared.header()), self.generation(&job));
                 Ok(Response::new(v1::JoinJobResponse { header, ticket: incarnation.0, lineage }))
             }
             other => Err(unexpected(&other)),
@@ -179,7 +180,7 @@ impl v1::shards_server::Shards for ShardsService {
         let op = TrainerOp::Keep { job: job.clone(), trainers };
         match self.shared.apply(None, OpKind::Trainer(op)).await? {
             Reply::KeptAlive { lost } => {
-                let (header, lineage) = (Some(self.shared.header()), self.lineage(&job));
+                let (header, lineage) = (Some(self.shared.header()), self.generation(&job));
                 Ok(Response::new(v1::KeepTrainersResponse { header, lost, lineage }))
             }
             other => Err(unexpected(&other)),

@@ -56,8 +56,8 @@ pub(super) fn on_loss_in(on_loss: i32) -> Result<LossPolicy, RpcError> {
     }
 }
 
-/// Converts the reply for a torn lineage to the trainer's error.
-pub(super) fn torn(reply: Reply) -> Result<Reply, RpcError> {
+/// Converts the reply that the job needs recovery to the trainer's error.
+pub(super) fn check_recovered(reply: Reply) -> Result<Reply, RpcError> {
     match reply {
         Reply::NeedsRecovery { trainer, host } => Err(crate::leader::reject::rejected(
             &JobRefusal::NeedsRecovery { trainer, host }.into(),
@@ -66,17 +66,17 @@ pub(super) fn torn(reply: Reply) -> Result<Reply, RpcError> {
     }
 }
 
-pub(super) fn lineage_out(lineage: &TrainingGenerationView<'_>) -> v1::Lineage {
-    let torn = lineage.needs_recovery.map(|(trainer, host)| {
+pub(super) fn generation_out(generation: &TrainingGenerationView<'_>) -> v1::Lineage {
+    let needs_recovery = generation.needs_recovery.map(|(trainer, host)| {
         format!("trainer {trainer} on {host} is gone, with state that the others may not have")
     });
     v1::Lineage {
-        number: lineage.number,
-        round: lineage.round,
-        checkpoint: lineage.checkpoint,
-        step: lineage.step,
-        trainers: lineage.world.to_vec(),
-        torn: torn.unwrap_or_default(),
+        number: generation.number,
+        round: generation.round,
+        checkpoint: generation.checkpoint,
+        step: generation.step,
+        trainers: generation.world.to_vec(),
+        torn: needs_recovery.unwrap_or_default(),
     }
 }
 
@@ -114,7 +114,7 @@ pub(super) fn training_out(training: &TrainingView<'_>) -> v1::Job {
     });
     v1::Job {
         trainers: trainers.collect(),
-        lineage: Some(lineage_out(&training.generation())),
+        lineage: Some(generation_out(&training.generation())),
         ..training_summary_out(training)
     }
 }
@@ -129,7 +129,10 @@ pub(super) fn training_summary_out(training: &TrainingView<'_>) -> v1::Job {
     v1::Job {
         namespace,
         job,
-        lineage: Some(lineage_out(&TrainingGenerationView { world: &[], ..training.generation() })),
+        lineage: Some(generation_out(&TrainingGenerationView {
+            world: &[],
+            ..training.generation()
+        })),
         trainers: Vec::new(),
         passes: passes.collect(),
         checkpoints: complete.count() as u32,
