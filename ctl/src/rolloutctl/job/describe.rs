@@ -17,7 +17,7 @@ use crate::rolloutctl::rendezvous::describe::{
 };
 use crate::rolloutctl::rendezvous::summary::Rendezvous;
 use crate::rolloutctl::run::now_wall_ms;
-use crate::rolloutctl::shard::summary::{Job as Training, Pass, Trainer};
+use crate::rolloutctl::shard::summary::{DatasetEpoch, Job as Training, Trainer};
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -125,7 +125,7 @@ fn trainers(all: &[Trainer]) -> String {
 }
 
 /// The same, of the epochs in progress.
-fn epochs(all: &[Pass]) -> String {
+fn epochs(all: &[DatasetEpoch]) -> String {
     if all.is_empty() {
         return String::new();
     }

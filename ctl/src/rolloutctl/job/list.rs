@@ -10,7 +10,7 @@ use crate::output::{self, Align, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::rendezvous::summary::Rendezvous;
-use crate::rolloutctl::shard::summary::{Job as Training, Lineage, Pass};
+use crate::rolloutctl::shard::summary::{DatasetEpoch, Generation, Job as Training};
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -47,10 +47,10 @@ struct Job {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct TrainingSummary {
-    lineage: Lineage,
+    lineage: Generation,
     trainers: u32,
     trainers_present: u32,
-    passes: Vec<Pass>,
+    passes: Vec<DatasetEpoch>,
     checkpoints: u32,
     keep_last: u32,
 }
@@ -98,7 +98,7 @@ fn parts(job: &Job) -> impl Iterator<Item = String> + use<> {
 }
 
 /// The cells of columns `DATASET` to `SEALED`.
-fn epoch(pass: &Pass) -> [String; 6] {
+fn epoch(pass: &DatasetEpoch) -> [String; 6] {
     let [free, claimed, finished, sealed] =
         [pass.free, pass.claimed, pass.finished, pass.sealed].map(|shards| count(shards.into()));
     [pass.dataset.clone(), pass.epoch.to_string(), free, claimed, finished, sealed]
@@ -211,7 +211,7 @@ mod tests {
     fn sample() -> Job {
         let step = 12_000;
         let training = TrainingSummary {
-            lineage: Lineage { number: 2, round: 3, checkpoint: 4, step, torn: String::new() },
+            lineage: Generation { number: 2, round: 3, checkpoint: 4, step, torn: String::new() },
             trainers: 2,
             trainers_present: 1,
             passes: vec![pass()],

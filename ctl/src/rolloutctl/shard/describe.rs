@@ -3,7 +3,7 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
-use super::summary::Pass;
+use super::summary::DatasetEpoch;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count, counted, u64_string};
 use crate::rolloutctl::each::each;
@@ -74,7 +74,7 @@ impl From<v1::Shard> for Shard {
 struct Described {
     job: String,
     /// None if the epoch has not begun.
-    pass: Option<Pass>,
+    pass: Option<DatasetEpoch>,
     shards: Vec<Shard>,
     /// None if the leader answered.
     unconfirmed: Option<Unconfirmed>,
@@ -150,7 +150,7 @@ async fn one(
         unconfirmed::ask(&client, WHAT, &page(0), call).await?;
     let mut described = Described { job, pass: None, shards: Vec::new(), unconfirmed };
     loop {
-        described.pass = answer.pass.map(Pass::from);
+        described.pass = answer.pass.map(DatasetEpoch::from);
         let last = answer.shards.len() < PAGE as usize;
         described.shards.extend(answer.shards.into_iter().map(Shard::from));
         if last {

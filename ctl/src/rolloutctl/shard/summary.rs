@@ -9,7 +9,7 @@ use crate::output::u64_string;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::rolloutctl) struct Lineage {
+pub(in crate::rolloutctl) struct Generation {
     pub(in crate::rolloutctl) number: u32,
     #[serde(serialize_with = "u64_string")]
     pub(in crate::rolloutctl) round: u64,
@@ -22,7 +22,7 @@ pub(in crate::rolloutctl) struct Lineage {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::rolloutctl) struct Pass {
+pub(in crate::rolloutctl) struct DatasetEpoch {
     pub(in crate::rolloutctl) dataset: String,
     #[serde(serialize_with = "u64_string")]
     pub(in crate::rolloutctl) epoch: u64,
@@ -47,14 +47,14 @@ pub(in crate::rolloutctl) struct Trainer {
 pub(in crate::rolloutctl) struct Job {
     pub(in crate::rolloutctl) namespace: String,
     pub(in crate::rolloutctl) job: String,
-    pub(in crate::rolloutctl) lineage: Lineage,
+    pub(in crate::rolloutctl) lineage: Generation,
     pub(in crate::rolloutctl) trainers: Vec<Trainer>,
-    pub(in crate::rolloutctl) passes: Vec<Pass>,
+    pub(in crate::rolloutctl) passes: Vec<DatasetEpoch>,
     pub(in crate::rolloutctl) checkpoints: u32,
     pub(in crate::rolloutctl) keep_last: u32,
 }
 
-impl From<v1::Pass> for Pass {
+impl From<v1::Pass> for DatasetEpoch {
     fn from(p: v1::Pass) -> Self {
         let v1::Pass { dataset, epoch, shards, free, claimed, finished, sealed } = p;
         Self { dataset, epoch, shards, free, claimed, finished, sealed }
@@ -72,9 +72,9 @@ impl From<v1::Job> for Job {
         Self {
             namespace: job.namespace,
             job: job.job,
-            lineage: Lineage { number, round, checkpoint, step, torn },
+            lineage: Generation { number, round, checkpoint, step, torn },
             trainers: job.trainers.into_iter().map(trainer).collect(),
-            passes: job.passes.into_iter().map(Pass::from).collect(),
+            passes: job.passes.into_iter().map(DatasetEpoch::from).collect(),
             checkpoints: job.checkpoints,
             keep_last: job.keep_last,
         }
@@ -92,7 +92,13 @@ pub(in crate::rolloutctl) fn sample() -> Job {
     Job {
         namespace: "default".into(),
         job: "llama-sft".into(),
-        lineage: Lineage { number: 2, round: 3, checkpoint: 4, step: 12_000, torn: String::new() },
+        lineage: Generation {
+            number: 2,
+            round: 3,
+            checkpoint: 4,
+            step: 12_000,
+            torn: String::new(),
+        },
         trainers: vec![trainer("t0", true, 3), trainer("t1", false, 0)],
         passes: vec![pass()],
         checkpoints: 5,
@@ -101,8 +107,8 @@ pub(in crate::rolloutctl) fn sample() -> Job {
 }
 
 #[cfg(test)]
-pub(in crate::rolloutctl) fn pass() -> Pass {
-    Pass {
+pub(in crate::rolloutctl) fn pass() -> DatasetEpoch {
+    DatasetEpoch {
         dataset: "fineweb".into(),
         epoch: 1,
         shards: 100,
