@@ -10,15 +10,15 @@ mod continue_on_loss;
 mod coverage;
 mod create_races;
 mod deaths;
+mod generations;
 mod histories;
+mod incarnations;
 mod leases;
-mod lineages;
 mod rounds;
 mod rows;
 mod rules;
 mod silences;
 mod submissions;
-mod tickets;
 mod values;
 
 pub(crate) use coverage::bands;

@@ -3,8 +3,8 @@
 //! *Invariant:* the history of an unknown workload is judged by no check, which is a doubt.
 
 use super::{
-    barriers, batch_requests, continue_on_loss, create_races, lineages, rounds, rows, submissions,
-    tickets,
+    barriers, batch_requests, continue_on_loss, create_races, generations, incarnations, rounds,
+    rows, submissions,
 };
 use crate::judge::{Budget, Judgment, Verdict, Violated, judge};
 use crate::models::{Cell, Item, Kv, KvStore, Model};
@@ -74,7 +74,7 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Finding
         "store" => found.stores(operations)?,
         "rendezvous" => {
             (found.violations, found.keys) = rounds::broken(operations);
-            found.violations.extend(tickets::broken(operations));
+            found.violations.extend(incarnations::broken(operations));
             found.operations = operations.len();
             found.want("rounds", 5);
         }
@@ -139,12 +139,12 @@ impl Findings {
     /// Checks the job that recovers, and the one that continues.
     fn shards(&mut self, operations: &[Operation]) {
         let (continue_on_loss, recovers) = split(operations, CONTINUE_ON_LOSS_PREFIX);
-        let lineages = lineages::judged(&recovers);
-        (self.violations, self.keys) = (lineages.violations, lineages.claims);
+        let generations = generations::judged(&recovers);
+        (self.violations, self.keys) = (generations.violations, generations.claims);
         self.operations = operations.len();
         self.want("claims", 50);
-        for (what, count) in lineages.counts {
-            self.least(what, count, lineages::LEAST);
+        for (what, count) in generations.counts {
+            self.least(what, count, generations::LEAST);
         }
         let continue_on_loss = continue_on_loss::judged(&continue_on_loss);
         self.violations.extend(continue_on_loss.violations);

@@ -1,7 +1,7 @@
-//! Checks the answers about rendezvous tickets: a ticket belongs to at most one round; it is void once a later ticket
+//! Checks the answers about rendezvous incarnations: a incarnation belongs to at most one round; it is void once a later incarnation
 //! was given under its name, and otherwise only for a reason; and a participant that joins once is in one round.
 //!
-//! *Invariant:* tickets are known from the answers to joins. A join without an answer may or may not have counted;
+//! *Invariant:* incarnations are known from the answers to joins. A join without an answer may or may not have counted;
 //! nothing else is certain.
 
 use super::silences::Signs;
@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A participant that is heard more often than this is not lost; the workload allows a silence of 1.5 s.
 const PATIENCE_NS: u64 = 1_400_000_000;
 
-/// A ticket of a job.
-type Ticket<'a> = (&'a str, &'a str);
+/// A incarnation of a job.
+type Incarnation<'a> = (&'a str, &'a str);
 
-/// A join that was answered with a ticket.
+/// A join that was answered with a incarnation.
 struct Joined<'a> {
     who: &'a str,
     called_at: u64,
@@ -24,39 +24,39 @@ struct Joined<'a> {
 }
 
 #[derive(Default)]
-struct TicketHistory<'a> {
-    joined: BTreeMap<Ticket<'a>, Joined<'a>>,
+struct IncarnationHistory<'a> {
+    joined: BTreeMap<Incarnation<'a>, Joined<'a>>,
     /// When a participant asked to join under a name, whatever the outcome.
     join_calls: BTreeMap<(&'a str, &'a str), Vec<u64>>,
-    left: BTreeMap<Ticket<'a>, u64>,
-    signs: Signs<Ticket<'a>>,
-    rounds: BTreeMap<Ticket<'a>, BTreeSet<i64>>,
+    left: BTreeMap<Incarnation<'a>, u64>,
+    signs: Signs<Incarnation<'a>>,
+    rounds: BTreeMap<Incarnation<'a>, BTreeSet<i64>>,
     /// For each member, its rounds and when each was first reported.
     members: BTreeMap<(&'a str, &'a str), BTreeMap<i64, u64>>,
     /// Tickets reported as void: the reason, and when that was asked and answered.
-    gone: Vec<(Ticket<'a>, &'a str, u64, u64)>,
+    gone: Vec<(Incarnation<'a>, &'a str, u64, u64)>,
     /// Tickets reported as valid, and when that was asked.
-    good: Vec<(Ticket<'a>, u64)>,
+    good: Vec<(Incarnation<'a>, u64)>,
 }
 
 /// The violations, in words.
 pub(super) fn broken(operations: &[Operation]) -> Vec<String> {
-    let mut history = TicketHistory::default();
+    let mut history = IncarnationHistory::default();
     for operation in operations {
         history.read(operation);
     }
     let mut found = history.one_round_each();
     found.extend(history.departures());
-    found.extend(history.void_tickets());
+    found.extend(history.void_incarnations());
     found.extend(history.uninvited());
     found
 }
 
-impl<'a> TicketHistory<'a> {
+impl<'a> IncarnationHistory<'a> {
     fn read(&mut self, operation: &'a Operation) {
         let key = operation.key.as_deref().unwrap_or_default();
         let (input, called_at) = (list(&operation.input), operation.called_at);
-        let (who, ticket) = (text(input.first()), (key, text(input.get(1))));
+        let (who, incarnation) = (text(input.first()), (key, text(input.get(1))));
         let answer = match &operation.outcome {
             Outcome::Answered { value, at, .. } => Some((value, *at)),
             Outcome::Unknown => None,
@@ -66,40 +66,42 @@ impl<'a> TicketHistory<'a> {
             ("join", answer) => {
                 let who = text(Some(&operation.input));
                 self.join_calls.entry((key, who)).or_default().push(called_at);
-                if let Some((Value::Text(ticket), answered_at)) = answer {
-                    let ticket = (key, &**ticket);
-                    self.joined.insert(ticket, Joined { who, called_at, answered_at });
-                    self.signs.add(ticket, called_at, answered_at);
+                if let Some((Value::Text(incarnation), answered_at)) = answer {
+                    let incarnation = (key, &**incarnation);
+                    self.joined.insert(incarnation, Joined { who, called_at, answered_at });
+                    self.signs.add(incarnation, called_at, answered_at);
                 }
             }
             ("leave", _) => {
-                let first = self.left.entry(ticket).or_insert(called_at);
+                let first = self.left.entry(incarnation).or_insert(called_at);
                 *first = (*first).min(called_at);
             }
             ("round", Some((answer, at))) => {
                 let answer = list(answer);
                 match (answer.first(), text(answer.first())) {
                     (Some(Value::Int(round)), _) => {
-                        self.rounds.entry(ticket).or_default().insert(*round);
+                        self.rounds.entry(incarnation).or_default().insert(*round);
                         for member in answer.iter().skip(2) {
                             let rounds = self.members.entry((key, text(Some(member)))).or_default();
                             let first = rounds.entry(*round).or_insert(at);
                             *first = (*first).min(at);
                         }
-                        self.signs.add(ticket, called_at, at);
+                        self.signs.add(incarnation, called_at, at);
                     }
-                    (_, "gone") => self.gone.push((ticket, text(answer.get(1)), called_at, at)),
-                    (_, "pending") => self.signs.add(ticket, called_at, at),
+                    (_, "gone") => {
+                        self.gone.push((incarnation, text(answer.get(1)), called_at, at))
+                    }
+                    (_, "pending") => self.signs.add(incarnation, called_at, at),
                     _ => {}
                 }
             }
             ("alive", Some((answer, at))) => match text(list(answer).get(2)) {
                 "" if who != "?" => {
-                    self.good.push((ticket, called_at));
-                    self.signs.add(ticket, called_at, at);
+                    self.good.push((incarnation, called_at));
+                    self.signs.add(incarnation, called_at, at);
                 }
                 "?" => {}
-                why => self.gone.push((ticket, why, called_at, at)),
+                why => self.gone.push((incarnation, why, called_at, at)),
             },
             _ => {}
         }
@@ -107,28 +109,28 @@ impl<'a> TicketHistory<'a> {
 
     fn one_round_each(&self) -> Vec<String> {
         let several = self.rounds.iter().filter(|(_, rounds)| rounds.len() > 1);
-        let found = several.map(|((key, ticket), rounds)| {
-            format!("ticket {ticket} of {key} is of the rounds {rounds:?}")
+        let found = several.map(|((key, incarnation), rounds)| {
+            format!("ticket {incarnation} of {key} is of the rounds {rounds:?}")
         });
         found.collect()
     }
 
-    /// Checks that every void ticket has a reason: its owner left, was replaced under its name, or was silent.
+    /// Checks that every void incarnation has a reason: its owner left, was replaced under its name, or was silent.
     fn departures(&self) -> Vec<String> {
         let mut found = Vec::new();
-        for &(ticket, why, _, at) in &self.gone {
-            let Some(Joined { who, called_at, answered_at }) = self.joined.get(&ticket) else {
+        for &(incarnation, why, _, at) in &self.gone {
+            let Some(Joined { who, called_at, answered_at }) = self.joined.get(&incarnation) else {
                 continue;
             };
-            let (key, number) = ticket;
-            let left = self.left.get(&ticket).is_some_and(|left| *left < at);
+            let (key, number) = incarnation;
+            let left = self.left.get(&incarnation).is_some_and(|left| *left < at);
             let joins = self.join_calls.get(&(key, *who)).into_iter().flatten();
             let again = joins.into_iter().any(|joined_at| joined_at > called_at && *joined_at < at);
             let unreasonable = match why {
                 "left" => !left,
                 "replaced" => !again,
                 // Count from a while after it came: a proof needs that much time.
-                _ => !left && !again && self.was_kept_alive(ticket, *answered_at, at),
+                _ => !left && !again && self.was_kept_alive(incarnation, *answered_at, at),
             };
             if unreasonable {
                 found
@@ -139,29 +141,29 @@ impl<'a> TicketHistory<'a> {
     }
 
     /// Whether it was heard all the time since it came, except for the beginning.
-    fn was_kept_alive(&self, ticket: Ticket<'a>, came_at: u64, until: u64) -> bool {
+    fn was_kept_alive(&self, incarnation: Incarnation<'a>, came_at: u64, until: u64) -> bool {
         let from = came_at.saturating_add(super::silences::SETTLED_NS);
-        from < until && self.signs.throughout(&ticket, from, until, PATIENCE_NS)
+        from < until && self.signs.throughout(&incarnation, from, until, PATIENCE_NS)
     }
 
-    /// Checks that a ticket is void once a later one was given under its name.
-    fn void_tickets(&self) -> Vec<String> {
+    /// Checks that a incarnation is void once a later one was given under its name.
+    fn void_incarnations(&self) -> Vec<String> {
         type Times<'a> = Vec<(u64, u64, &'a str)>;
         let mut latest: BTreeMap<(&str, &str), Times<'_>> = BTreeMap::new();
-        for ((key, ticket), Joined { who, called_at, answered_at }) in &self.joined {
+        for ((key, incarnation), Joined { who, called_at, answered_at }) in &self.joined {
             let all = latest.entry((key, who)).or_default();
-            all.push((*called_at, *answered_at, ticket));
+            all.push((*called_at, *answered_at, incarnation));
         }
         let mut found = Vec::new();
-        for &((key, ticket), asked_at) in &self.good {
-            let Some(joined) = self.joined.get(&(key, ticket)) else { continue };
+        for &((key, incarnation), asked_at) in &self.good {
+            let Some(joined) = self.joined.get(&(key, incarnation)) else { continue };
             let later = latest.get(&(key, joined.who)).into_iter().flatten();
             let mut later =
                 later.filter(|later| later.0 > joined.answered_at && later.1 < asked_at);
             if let Some((.., other)) = later.next() {
                 let who = joined.who;
                 found.push(format!(
-                    "ticket {ticket} of {who} in {key} is good after ticket {other} was given"
+                    "ticket {incarnation} of {who} in {key} is good after ticket {other} was given"
                 ));
             }
         }
@@ -202,18 +204,18 @@ mod tests {
         Operation { process: 0, request: None, f, key, input, called_at: s * S, line: 0, outcome }
     }
 
-    fn join(ticket: &str, s: u64) -> Operation {
-        answered_op("join", Value::text("a"), Value::text(ticket), s)
+    fn join(incarnation: &str, s: u64) -> Operation {
+        answered_op("join", Value::text("a"), Value::text(incarnation), s)
     }
 
-    fn round(ticket: &str, round: i64, s: u64) -> Operation {
+    fn round(incarnation: &str, round: i64, s: u64) -> Operation {
         let seen = vec![Value::Int(round), Value::Int(0), Value::text("a")];
-        answered_op("round", words(&["a", ticket]), Value::List(seen), s)
+        answered_op("round", words(&["a", incarnation]), Value::List(seen), s)
     }
 
-    fn alive(ticket: &str, gone: &str, s: u64) -> Operation {
+    fn alive(incarnation: &str, gone: &str, s: u64) -> Operation {
         let seen = vec![Value::text("member"), Value::Int(1), Value::text(gone)];
-        answered_op("alive", words(&["a", ticket]), Value::List(seen), s)
+        answered_op("alive", words(&["a", incarnation]), Value::List(seen), s)
     }
 
     fn wrong(history: &[Operation], says: &str) {

@@ -21,24 +21,24 @@ fn answered_op(
     Operation { process: 0, request: None, f: f.into(), key, input, called_at, line: 0, outcome }
 }
 
-fn recover(round: i64, lineage: i64, base: Option<(i64, i64, i64)>, at: u64) -> Operation {
+fn recover(round: i64, generation: i64, base: Option<(i64, i64, i64)>, at: u64) -> Operation {
     let step = base.map_or(0, |base| base.1);
-    let base = base.map_or(Value::Nil, |(number, step, lineage)| {
+    let base = base.map_or(Value::Nil, |(number, step, generation)| {
         let ranks = list(vec![Value::text("a"), Value::text("b")]);
-        list(vec![Value::Int(number), Value::Int(step), Value::Int(lineage), ranks])
+        list(vec![Value::Int(number), Value::Int(step), Value::Int(generation), ranks])
     });
-    let answer = list(vec![Value::text("7"), Value::Int(lineage), Value::Int(step), base]);
+    let answer = list(vec![Value::text("7"), Value::Int(generation), Value::Int(step), base]);
     answered_op("recover", "train", vec![Value::text("a"), Value::Int(round)], Some(answer), at)
 }
 
-fn claim(who: &str, lineage: i64, key: &str, token: i64, from: i64, at: u64) -> Operation {
+fn claim(who: &str, generation: i64, key: &str, token: i64, from: i64, at: u64) -> Operation {
     let answer = list(vec![Value::Int(token), Value::Int(from)]);
-    answered_op("claim", key, vec![Value::text(who), Value::Int(lineage)], Some(answer), at)
+    answered_op("claim", key, vec![Value::text(who), Value::Int(generation)], Some(answer), at)
 }
 
-fn end(f: &str, lineage: i64, token: i64, step: i64, read: Option<i64>, at: u64) -> Operation {
+fn end(f: &str, generation: i64, token: i64, step: i64, read: Option<i64>, at: u64) -> Operation {
     let mut input =
-        vec![Value::text("a"), Value::Int(lineage), Value::Int(token), Value::Int(step)];
+        vec![Value::text("a"), Value::Int(generation), Value::Int(token), Value::Int(step)];
     input.extend(read.map(Value::Int));
     answered_op(f, "0/0", input, Some(Value::text("in")), at)
 }
@@ -53,7 +53,7 @@ fn report(who: &str, number: i64, step: i64, held: &[(i64, i64)], at: u64) -> Op
 }
 
 /// Two samples of shard 0 are given back, two more are read when a checkpoint comes, and the rest is lost with the
-/// lineage; the next lineage begins after those four.
+/// generation; the next generation begins after those four.
 fn story() -> Vec<Operation> {
     vec![
         recover(1, 1, None, 10),

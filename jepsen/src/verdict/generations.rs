@@ -1,8 +1,8 @@
-//! Checks the answers about shards, lineages and checkpoints: each shard has one holder at a time, and along the
+//! Checks the answers about shards, generations and checkpoints: each shard has one holder at a time, and along the
 //! surviving checkpoints every sample is in exactly once.
 //!
 //! *Invariant:* an operation without an answer may or may not have happened; nothing else is certain. In this
-//! workload every loss of work ends the lineage, so within one lineage only its holder's word ends a claim.
+//! workload every loss of work ends the generation, so within one generation only its holder's word ends a claim.
 
 use super::values::{int, list, text};
 use crate::operations::{Operation, Outcome};
@@ -10,12 +10,12 @@ use crate::value::Value;
 use crate::workload::shards::{SHARDS, shard_len};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// With fewer lineages, complete checkpoints or epochs the run is no pass.
+/// With fewer generations, complete checkpoints or epochs the run is no pass.
 pub(super) const LEAST: usize = 3;
 
 /// The findings, and the coverage.
 #[derive(Default)]
-pub(super) struct Lineages {
+pub(super) struct GenerationFindings {
     pub(super) violations: Vec<String>,
     pub(super) claims: usize,
     pub(super) counts: Vec<(&'static str, usize)>,
@@ -45,11 +45,11 @@ struct End {
 struct Base {
     number: i64,
     step: i64,
-    lineage: i64,
+    generation: i64,
     ranks: Vec<String>,
 }
 
-struct Lineage {
+struct Generation {
     /// When a trainer first asked for it.
     asked_at: u64,
     /// When a trainer first knew of it.
@@ -63,8 +63,8 @@ struct Lineage {
 type Shard = (i64, i64);
 
 #[derive(Default)]
-struct LineageHistory<'a> {
-    lineages: BTreeMap<i64, Lineage>,
+struct GenerationHistory<'a> {
+    generations: BTreeMap<i64, Generation>,
     claims: BTreeMap<(i64, Shard), BTreeMap<i64, Claim<'a>>>,
     ends: BTreeMap<i64, End>,
     /// The progress on held shards that was reported to each checkpoint.
@@ -72,7 +72,7 @@ struct LineageHistory<'a> {
     reporters: BTreeMap<i64, BTreeSet<&'a str>>,
     /// Checkpoints reported as complete: the time, the step, and the number.
     complete: Vec<(u64, i64, i64)>,
-    /// Epochs reported as finished: the time, the lineage, and the trainer.
+    /// Epochs reported as finished: the time, the generation, and the trainer.
     over: Vec<(u64, i64, i64, &'a str)>,
     found: Vec<String>,
 }
@@ -83,9 +83,9 @@ fn shard_of(key: &str) -> Shard {
 }
 
 /// Judges what was recorded.
-pub(super) fn judged(operations: &[Operation]) -> Lineages {
-    let mut history = LineageHistory::default();
-    history.lineages(operations);
+pub(super) fn judged(operations: &[Operation]) -> GenerationFindings {
+    let mut history = GenerationHistory::default();
+    history.generations(operations);
     for operation in operations {
         history.read(operation);
     }
@@ -95,10 +95,10 @@ pub(super) fn judged(operations: &[Operation]) -> Lineages {
     history.epochs();
     let epochs: BTreeSet<i64> = history.over.iter().map(|over| over.2).collect();
     let complete: BTreeSet<i64> = history.complete.iter().map(|complete| complete.2).collect();
-    Lineages {
+    GenerationFindings {
         claims: history.claims.values().map(BTreeMap::len).sum(),
         counts: vec![
-            ("lineages", history.lineages.len()),
+            ("lineages", history.generations.len()),
             ("complete checkpoints", complete.len()),
             ("epochs finished", epochs.len()),
         ],
@@ -108,14 +108,14 @@ pub(super) fn judged(operations: &[Operation]) -> Lineages {
 
 fn base_of(value: Option<&Value>) -> Option<Base> {
     let parts = list(value?);
-    let [number, step, lineage, ranks] = parts else { return None };
+    let [number, step, generation, ranks] = parts else { return None };
     let ranks = list(ranks).iter().map(|rank| text(Some(rank)).to_owned()).collect();
     let (number, step) = (int(Some(number)), int(Some(step)));
-    Some(Base { number, step, lineage: int(Some(lineage)), ranks })
+    Some(Base { number, step, generation: int(Some(generation)), ranks })
 }
 
-impl<'a> LineageHistory<'a> {
-    fn lineages(&mut self, operations: &'a [Operation]) {
+impl<'a> GenerationHistory<'a> {
+    fn generations(&mut self, operations: &'a [Operation]) {
         let mut first_calls: BTreeMap<i64, u64> = BTreeMap::new();
         for operation in operations.iter().filter(|o| &*o.f == "recover") {
             let first = first_calls.entry(int(list(&operation.input).get(1))).or_insert(u64::MAX);
@@ -128,16 +128,16 @@ impl<'a> LineageHistory<'a> {
             let base = base_of(parts.get(3));
             let asked_at = first_calls.get(&int(list(&operation.input).get(1))).copied();
             let asked_at = asked_at.unwrap_or(operation.called_at);
-            let new = Lineage { asked_at, known_at: *at, step, base };
-            let Some(lineage) = self.lineages.get_mut(&number) else {
-                self.lineages.insert(number, new);
+            let new = Generation { asked_at, known_at: *at, step, base };
+            let Some(generation) = self.generations.get_mut(&number) else {
+                self.generations.insert(number, new);
                 continue;
             };
-            lineage.known_at = lineage.known_at.min(*at);
+            generation.known_at = generation.known_at.min(*at);
             // A trainer that comes later may get a checkpoint that was completed meanwhile.
-            if new.step < lineage.step {
-                (lineage.step, lineage.base) = (new.step, new.base);
-            } else if new.step == lineage.step && new.base != lineage.base {
+            if new.step < generation.step {
+                (generation.step, generation.base) = (new.step, new.base);
+            } else if new.step == generation.step && new.base != generation.base {
                 self.found.push(format!("lineage {number} began from two checkpoints"));
             }
         }
@@ -145,7 +145,7 @@ impl<'a> LineageHistory<'a> {
 
     fn read(&mut self, operation: &'a Operation) {
         let (key, input) = (operation.key.as_deref().unwrap_or_default(), list(&operation.input));
-        let (who, lineage) = (text(input.first()), int(input.get(1)));
+        let (who, generation) = (text(input.first()), int(input.get(1)));
         let answer = match &operation.outcome {
             Outcome::Answered { value, at, .. } => Some((value, *at)),
             Outcome::Unknown => None,
@@ -154,7 +154,7 @@ impl<'a> LineageHistory<'a> {
             ("claim", Some((value, answered_at))) => {
                 let (token, from) = (int(list(value).first()), int(list(value).get(1)));
                 let claim = Claim { token, who, from, answered_at };
-                let before = self.claims.entry((lineage, shard_of(key))).or_default();
+                let before = self.claims.entry((generation, shard_of(key))).or_default();
                 if let Some(before) = before.insert(token, claim) {
                     let other = before.who;
                     self.found.push(format!("{who} and {other} have one claim of shard {key}"));
@@ -181,13 +181,13 @@ impl<'a> LineageHistory<'a> {
                 }
             }
             ("over", Some((_, at))) => {
-                self.over.push((at, lineage, key.parse().unwrap_or(-1), who));
+                self.over.push((at, generation, key.parse().unwrap_or(-1), who));
             }
             _ => {}
         }
     }
 
-    /// No trainer is accepted in a lineage after the next lineage is known.
+    /// No trainer is accepted in a generation after the next generation is known.
     fn check_late_requests(&mut self, operations: &'a [Operation]) {
         for operation in operations {
             if !matches!(&*operation.f, "claim" | "finish" | "release" | "report" | "over") {
@@ -197,40 +197,47 @@ impl<'a> LineageHistory<'a> {
                 continue;
             }
             let input = list(&operation.input);
-            let (who, lineage) = (text(input.first()), int(input.get(1)));
-            let mut later = self.lineages.range(lineage + 1..);
+            let (who, generation) = (text(input.first()), int(input.get(1)));
+            let mut later = self.generations.range(generation + 1..);
             if let Some((later, _)) = later.find(|later| later.1.known_at < operation.called_at) {
                 let (f, key) = (&operation.f, operation.key.as_deref().unwrap_or_default());
                 self.found.push(format!(
-                    "a {f} of {key} by {who} in lineage {lineage} was heard after lineage {later} had begun"
+                    "a {f} of {key} by {who} in lineage {generation} was heard after lineage {later} had begun"
                 ));
             }
         }
     }
 
-    /// How much of a shard can have been in when a lineage began.
-    fn begun(&self, lineage: i64, shard: Shard) -> BTreeSet<i64> {
-        let mut at = lineage;
-        // A lineage that sealed nothing of the epoch began like the one before it.
+    /// How much of a shard can have been in when a generation began.
+    fn begun(&self, generation: i64, shard: Shard) -> BTreeSet<i64> {
+        let mut at = generation;
+        // A generation that sealed nothing of the epoch began like the one before it.
         loop {
-            let Some(base) = self.lineages.get(&at).and_then(|lineage| lineage.base.as_ref())
+            let Some(base) =
+                self.generations.get(&at).and_then(|generation| generation.base.as_ref())
             else {
                 return BTreeSet::from([0]);
             };
             let (step, number) = (base.step, base.number);
-            if let Some(sealed) = self.sealed(base.lineage, shard, step, number) {
+            if let Some(sealed) = self.sealed(base.generation, shard, step, number) {
                 return sealed;
             }
-            if base.lineage >= at {
+            if base.generation >= at {
                 return BTreeSet::from([0]); // Another check reports that.
             }
-            at = base.lineage;
+            at = base.generation;
         }
     }
 
-    /// How much of a shard a checkpoint can hold from its own lineage; `None` if nothing.
-    fn sealed(&self, lineage: i64, shard: Shard, step: i64, number: i64) -> Option<BTreeSet<i64>> {
-        let claims = self.claims.get(&(lineage, shard))?;
+    /// How much of a shard a checkpoint can hold from its own generation; `None` if nothing.
+    fn sealed(
+        &self,
+        generation: i64,
+        shard: Shard,
+        step: i64,
+        number: i64,
+    ) -> Option<BTreeSet<i64>> {
+        let claims = self.claims.get(&(generation, shard))?;
         let mut now = None;
         for claim in claims.values() {
             match self.ends.get(&claim.token).filter(|end| end.step <= step) {
@@ -250,9 +257,9 @@ impl<'a> LineageHistory<'a> {
 
     fn shards(&mut self) {
         let mut found = Vec::new();
-        for (&(lineage, shard), claims) in &self.claims {
+        for (&(generation, shard), claims) in &self.claims {
             let (epoch, number) = shard;
-            let mut now = self.begun(lineage, shard);
+            let mut now = self.begun(generation, shard);
             let mut before: Option<&Claim<'_>> = None;
             for claim in claims.values() {
                 let Claim { who, from, .. } = claim;
@@ -261,13 +268,13 @@ impl<'a> LineageHistory<'a> {
                     if ended.is_none_or(|end| end.called_at > claim.answered_at) {
                         let other = before.who;
                         found.push(format!(
-                            "shard {epoch}/{number} was given to {who} in lineage {lineage} while {other} had it"
+                            "shard {epoch}/{number} was given to {who} in lineage {generation} while {other} had it"
                         ));
                     }
                 }
                 if !now.contains(from) {
                     found.push(format!(
-                        "shard {epoch}/{number} was given to {who} from sample {from} in lineage {lineage}, which \
+                        "shard {epoch}/{number} was given to {who} from sample {from} in lineage {generation}, which \
                          has {now:?} of it"
                     ));
                 }
@@ -278,20 +285,20 @@ impl<'a> LineageHistory<'a> {
         self.found.append(&mut found);
     }
 
-    /// Checks that the next lineage begins from the last checkpoint reported as complete, and that all of its ranks
+    /// Checks that the next generation begins from the last checkpoint reported as complete, and that all of its ranks
     /// have reported.
     fn checkpoints(&mut self) {
         let mut found = Vec::new();
-        for (number, lineage) in &self.lineages {
+        for (number, generation) in &self.generations {
             for (at, step, checkpoint) in &self.complete {
-                if *at < lineage.asked_at && lineage.step < *step {
-                    let began = lineage.step;
+                if *at < generation.asked_at && generation.step < *step {
+                    let began = generation.step;
                     found.push(format!(
                         "lineage {number} began at step {began}, though checkpoint {checkpoint} of step {step} was complete"
                     ));
                 }
             }
-            let Some(base) = &lineage.base else { continue };
+            let Some(base) = &generation.base else { continue };
             let reported = self.reporters.get(&base.number);
             for rank in &base.ranks {
                 if reported.is_none_or(|reported| !reported.contains(rank.as_str())) {
@@ -308,16 +315,17 @@ impl<'a> LineageHistory<'a> {
     /// Checks that epochs reported as finished are finished.
     fn epochs(&mut self) {
         let mut found = Vec::new();
-        for &(at, lineage, epoch, who) in &self.over {
+        for &(at, generation, epoch, who) in &self.over {
             for number in 0..SHARDS {
                 let whole = shard_len(number);
                 let shard = (epoch, i64::try_from(number).unwrap_or(-1));
-                let claims = self.claims.get(&(lineage, shard)).into_iter().flatten();
+                let claims = self.claims.get(&(generation, shard)).into_iter().flatten();
                 let ends = claims.filter_map(|claim| self.ends.get(claim.0));
                 let mut whole_by_then = ends.filter(|end| end.called_at < at && end.read == whole);
-                if whole_by_then.next().is_none() && !self.begun(lineage, shard).contains(&whole) {
+                if whole_by_then.next().is_none() && !self.begun(generation, shard).contains(&whole)
+                {
                     found.push(format!(
-                        "the leader told {who} that epoch {epoch} is finished in lineage {lineage}, but shard {number} is not"
+                        "the leader told {who} that epoch {epoch} is finished in lineage {generation}, but shard {number} is not"
                     ));
                 }
             }
