@@ -325,7 +325,8 @@ impl<'a> GenerationHistory<'a> {
                 if whole_by_then.next().is_none() && !self.begun(generation, shard).contains(&whole)
                 {
                     found.push(format!(
-                        "the leader told {who} that epoch {epoch} is finished in lineage {generation}, but shard {number} is not"
+                        "the leader told {who} that epoch {epoch} is finished in lineage {generation}, but shard {number} \
+                         is not"
                     ));
                 }
             }

@@ -1,5 +1,6 @@
-//! Checks the answers about rendezvous incarnations: a incarnation belongs to at most one round; it is void once a later incarnation
-//! was given under its name, and otherwise only for a reason; and a participant that joins once is in one round.
+//! Checks the answers about incarnations of participants of a rendezvous: an incarnation belongs to at most one round;
+//! it is void once a later one was given under its name, and otherwise only for a reason; and a participant that joins
+//! once is in one round.
 //!
 //! *Invariant:* incarnations are known from the answers to joins. A join without an answer may or may not have counted;
 //! nothing else is certain.
@@ -13,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A participant that is heard more often than this is not lost; the workload allows a silence of 1.5 s.
 const PATIENCE_NS: u64 = 1_400_000_000;
 
-/// A incarnation of a job.
+/// An incarnation of a job.
 type Incarnation<'a> = (&'a str, &'a str);
 
-/// A join that was answered with a incarnation.
+/// A join that was answered with an incarnation.
 struct Joined<'a> {
     who: &'a str,
     called_at: u64,
@@ -33,9 +34,9 @@ struct IncarnationHistory<'a> {
     rounds: BTreeMap<Incarnation<'a>, BTreeSet<i64>>,
     /// For each member, its rounds and when each was first reported.
     members: BTreeMap<(&'a str, &'a str), BTreeMap<i64, u64>>,
-    /// Tickets reported as void: the reason, and when that was asked and answered.
+    /// Incarnations reported as void: the reason, and when that was asked and answered.
     gone: Vec<(Incarnation<'a>, &'a str, u64, u64)>,
-    /// Tickets reported as valid, and when that was asked.
+    /// Incarnations reported as valid, and when that was asked.
     good: Vec<(Incarnation<'a>, u64)>,
 }
 
@@ -146,7 +147,7 @@ impl<'a> IncarnationHistory<'a> {
         from < until && self.signs.throughout(&incarnation, from, until, PATIENCE_NS)
     }
 
-    /// Checks that a incarnation is void once a later one was given under its name.
+    /// Checks that an incarnation is void once a later one was given under its name.
     fn void_incarnations(&self) -> Vec<String> {
         type Times<'a> = Vec<(u64, u64, &'a str)>;
         let mut latest: BTreeMap<(&str, &str), Times<'_>> = BTreeMap::new();
