@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use serde::Serialize;
 
-use super::meter::{CallTimes, Times};
+use super::measurements::{CallTimes, Times};
 use crate::connect::parse_duration;
 use crate::output::{self, Report, count, duration};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};

@@ -10,8 +10,8 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 
 use super::driver::{Driver, LoadArgs};
+use super::final_check::{self, Settled};
 use super::ledger::yardstick;
-use super::settle::{self, Settled};
 use super::target::{Target, TargetArgs};
 use crate::connect::parse_duration;
 use crate::output::{self, Report, u64_string};
@@ -104,7 +104,7 @@ impl Verb for FailoverArgs {
         }
         driver.stop().await?;
         print_note(format_args!("checking conservation and digests"));
-        let settled = settle::settle(target.admin(), driver.load()).await?;
+        let settled = final_check::check(target.admin(), driver.load()).await?;
         seconds.sort_by(f64::total_cmp);
         output::emit_next(
             globals.format,
@@ -119,7 +119,7 @@ impl Verb for FailoverArgs {
                 settled,
             },
         )?;
-        settle::cancel_runs(driver.feed().session(), driver.load()).await?;
+        final_check::cancel_runs(driver.feed().session(), driver.load()).await?;
         target.close().await
     }
 }
@@ -229,7 +229,7 @@ mod tests {
             p90_seconds: 0.25,
             worst_seconds: 0.25,
             disk_fsyncs_per_second: 1_000.0,
-            settled: settle::sample(),
+            settled: final_check::sample(),
         };
         crate::golden::report("bench-failover-summary.txt", &all);
     }

@@ -192,7 +192,7 @@ impl Verb for Box<FleetArgs> {
             status::survey(target.admin()).await.coord_epoch.saturating_sub(first);
         output::emit_next(globals.format, &settled)?;
         for of in &runs.all {
-            super::settle::cancel(&runs.session, &of.namespace, &of.name).await?;
+            super::final_check::cancel(&runs.session, &of.namespace, &of.name).await?;
         }
         fleet.target.close().await
     }

@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use super::driver::{Driver, LoadArgs};
 use super::failover::{come_back, quantile, survey};
+use super::final_check::{self, Settled};
 use super::ledger::yardstick;
-use super::meter;
+use super::measurements;
 use super::pauses::Pauses;
-use super::settle::{self, Settled};
 use super::target::{Target, TargetArgs};
 use crate::connect::parse_duration;
 use crate::output::{self, Report, u64_string};
@@ -136,10 +136,10 @@ impl Verb for HandoverArgs {
             output::emit_next(globals.format, &handover)?;
             pauses.extend(handover.pauses);
         }
-        let members = meter::counters(target.admin()).await;
+        let members = measurements::counters(target.admin()).await;
         driver.stop().await?;
         print_note(format_args!("checking conservation and digests"));
-        let settled = settle::settle(target.admin(), driver.load()).await?;
+        let settled = final_check::check(target.admin(), driver.load()).await?;
         pauses.sort_by(f64::total_cmp);
         output::emit_next(
             globals.format,
@@ -158,7 +158,7 @@ impl Verb for HandoverArgs {
                 settled,
             },
         )?;
-        settle::cancel_runs(driver.feed().session(), driver.load()).await?;
+        final_check::cancel_runs(driver.feed().session(), driver.load()).await?;
         target.close().await
     }
 }
@@ -299,7 +299,7 @@ mod tests {
             disk_fsyncs_per_second: 1_000.0,
             disk_fsync_p99_us: 1_500,
             member_fsync_p99_us: 1_800,
-            settled: settle::sample(),
+            settled: final_check::sample(),
         };
         crate::golden::report("bench-handover-summary.txt", &all);
     }

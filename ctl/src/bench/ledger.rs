@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::disk::{self, DiskRate};
 use super::driver::{Driver, LoadArgs};
-use super::meter::{self, CallTimes, MemberFigures, tenth};
-use super::settle::{self, Settled};
+use super::final_check::{self, Settled};
+use super::measurements::{self, CallTimes, MemberFigures, tenth};
 use super::target::{Target, TargetArgs};
 use crate::connect::parse_duration;
 use crate::output::{self, Report, count, u64_string};
@@ -87,9 +87,9 @@ struct Reading {
 
 impl Reading {
     async fn take(target: &Target, driver: &Driver) -> Self {
-        let counters = meter::counters(target.admin()).await;
+        let counters = measurements::counters(target.admin()).await;
         let done = driver.load().with(|record| record.done_rows);
-        Self { at: Instant::now(), done, own_cpu_us: meter::own_cpu_us(), counters }
+        Self { at: Instant::now(), done, own_cpu_us: measurements::own_cpu_us(), counters }
     }
 }
 
@@ -117,7 +117,7 @@ impl Verb for LedgerArgs {
         target.check_alive()?;
         driver.stop().await?;
         print_note(format_args!("checking conservation and digests"));
-        let settled = settle::settle(target.admin(), driver.load()).await?;
+        let settled = final_check::check(target.admin(), driver.load()).await?;
         anyhow::ensure!(
             settled.granted_twice == 0,
             "{} rows were granted while held",
@@ -128,7 +128,7 @@ impl Verb for LedgerArgs {
             globals.format,
             &figures(&self, &driver, &before, &after, exchange, disk, settled),
         )?;
-        settle::cancel_runs(driver.feed().session(), driver.load()).await?;
+        final_check::cancel_runs(driver.feed().session(), driver.load()).await?;
         target.close().await
     }
 }
@@ -159,7 +159,7 @@ fn figures(
 ) -> LedgerFigures {
     let seconds = after.at.duration_since(before.at).as_secs_f64();
     let items = after.done - before.done;
-    let members = meter::differences(&before.counters, &after.counters, items, seconds);
+    let members = measurements::differences(&before.counters, &after.counters, items, seconds);
     let own_cpu_us = (after.own_cpu_us - before.own_cpu_us) as f64;
     let log_bytes: u64 = members.iter().map(|member| member.log_bytes).sum();
     driver.load().with(|record| LedgerFigures {
@@ -211,11 +211,11 @@ mod tests {
             members_cpu_us_per_item: 4.5,
             generator_cpu_us_per_item: 2.5,
             log_bytes_per_item: 12.5,
-            members: vec![meter::sample()],
+            members: vec![measurements::sample()],
             disk_fsyncs_per_second: 1_000.0,
             disk_fsync_p50_us: 900,
             disk_fsync_p99_us: 1_500,
-            settled: settle::sample(),
+            settled: final_check::sample(),
         };
         crate::golden::report("bench-ledger.txt", &report);
     }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use rollout_proto::v1;
 
 use super::coverage::Coverage;
-use super::meter::Times;
+use super::measurements::Times;
 use super::pauses::Pauses;
 
 /// The namespace of everything that the benchmark creates.

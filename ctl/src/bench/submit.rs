@@ -16,7 +16,7 @@ use rollout_storage::BlobStore;
 use serde::Serialize;
 
 use super::load::NAMESPACE;
-use super::meter::{self, MemberFigures};
+use super::measurements::{self, MemberFigures};
 use super::target::{Target, TargetArgs};
 use crate::batch::{config::BatchConfig, spec, submit, upload};
 use crate::input::files;
@@ -84,9 +84,9 @@ impl Verb for SubmitArgs {
         let folder = submit::draw_folder(target.admin(), &run);
         let (namespace, to) = (NAMESPACE.into(), folder.clone());
         let destination = upload::Destination { store, namespace, folder: to };
-        let counters = meter::counters(target.admin()).await;
+        let counters = measurements::counters(target.admin()).await;
 
-        let (start, cpu_us) = (Instant::now(), meter::own_cpu_us());
+        let (start, cpu_us) = (Instant::now(), measurements::own_cpu_us());
         let spec = spec::run_spec(&config)?;
         let found = files::find(&config.input.glob.list(), input.path()).await?;
         let control = Arc::new(ScanControl::default());
@@ -105,9 +105,9 @@ impl Verb for SubmitArgs {
         submit::declare(&session, created.run, &run, &uploaded, Vec::new()).await?;
         submit::close(&session, created.run, &run, &uploaded).await?;
         let seconds = start.elapsed().as_secs_f64();
-        let cpu_us = meter::own_cpu_us() - cpu_us;
+        let cpu_us = measurements::own_cpu_us() - cpu_us;
 
-        let after = meter::counters(target.admin()).await;
+        let after = measurements::counters(target.admin()).await;
         let described = submit::describe(target.admin(), NAMESPACE, &run).await?;
         let declared =
             described.run.and_then(|run| run.counts).map_or(0, |counts: v1::RunCounts| counts.rows);
@@ -126,7 +126,7 @@ impl Verb for SubmitArgs {
                 declare_seconds: seconds - upload_seconds,
                 segments: uploaded.segments.len(),
                 cpu_us_per_row: cpu_us as f64 / self.rows as f64,
-                members: meter::differences(&counters, &after, self.rows, seconds),
+                members: measurements::differences(&counters, &after, self.rows, seconds),
                 digests_equal: verification.agree,
             },
         )?;
@@ -189,7 +189,7 @@ mod tests {
             declare_seconds: 0.125,
             segments: 5,
             cpu_us_per_row: 1.5,
-            members: vec![meter::sample()],
+            members: vec![measurements::sample()],
             digests_equal: true,
         };
         crate::golden::report("bench-submit.txt", &report);

@@ -14,7 +14,7 @@ use super::part::OrderReply;
 use super::part_processes::PartProcesses;
 use super::runs::Runs;
 use crate::bench::coverage::Bits;
-use crate::bench::settle;
+use crate::bench::final_check;
 use crate::bench::target::Target;
 use crate::rolloutctl::cluster::verify;
 
@@ -58,7 +58,7 @@ pub(super) async fn check(
         }
         let (run, accepted) = (of.run, accepted.len());
         ensure!(twice == 0, "run {run}: {twice} rows were accepted from two workers");
-        let counts = settle::counts(target.admin(), &of.namespace, run).await?;
+        let counts = final_check::counts(target.admin(), &of.namespace, run).await?;
         let sum = counts.pending + counts.running + counts.waiting + counts.done + counts.failed;
         ensure!(
             sum == counts.rows,

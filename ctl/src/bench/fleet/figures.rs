@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::bench::meter::CallTimes;
+use crate::bench::measurements::CallTimes;
 use crate::output::{Report, Table, bytes, count, u64_string};
 
 /// A member during a phase.

@@ -14,7 +14,7 @@ use super::figures::{FleetFigures, GeneratorShare, Idle, MemberShare, Rate};
 use super::part_processes::PartProcesses;
 use super::reads::{ReadTimes, Reads};
 use super::tally::{Spreads, Tally};
-use crate::bench::meter::{self, tenth};
+use crate::bench::measurements::{self, tenth};
 use crate::bench::target::Target;
 use crate::rolloutctl::status;
 
@@ -35,7 +35,7 @@ impl Reading {
         processes: &mut PartProcesses,
         reset: bool,
     ) -> anyhow::Result<Self> {
-        let counters = meter::counters(target.admin()).await;
+        let counters = measurements::counters(target.admin()).await;
         let (tally, spreads) = processes.report(reset).await?;
         let at = Instant::now();
         let survey = status::survey(target.admin()).await;
@@ -199,7 +199,7 @@ pub(super) fn sample() -> FleetFigures {
     };
     let (before, after) =
         (reading(0, counters(1_000_000, 50), 0), reading(10, counters(2_500_000, 1050), 20_000));
-    let times = || super::super::meter::Times::new().summary();
+    let times = || super::super::measurements::Times::new().summary();
     let reads = ReadTimes { run_list: times(), worker_list: times(), status: times(), failed: 0 };
     figures(&args, "load", (&before, &after), (1, reads)).expect("figures")
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rollout_proto::{CallOptions, Client, services, v1};
 use tokio::task::JoinHandle;
 
-use crate::bench::meter::{CallTimes, Times};
+use crate::bench::measurements::{CallTimes, Times};
 use crate::rolloutctl::status;
 
 const EVERY: Duration = Duration::from_millis(500);

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tally::{Counts, Spreads, Tally};
 use crate::bench::coverage::Bits;
-use crate::bench::meter;
+use crate::bench::measurements;
 
 /// Violations that are reported in full.
 const EXAMPLES_MAX: usize = 5;
@@ -176,8 +176,8 @@ impl RowRecord {
             connected: self.connected,
             idle_us,
             idle_over_1s,
-            cpu_us: meter::own_cpu_us(),
-            resident_bytes: meter::own_resident_bytes(),
+            cpu_us: measurements::own_cpu_us(),
+            resident_bytes: measurements::own_resident_bytes(),
             examples: self.examples.clone(),
             ..Tally::of(&self.counts, &spreads)
         }

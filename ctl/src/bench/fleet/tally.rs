@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bench::meter::Times;
+use crate::bench::measurements::Times;
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {

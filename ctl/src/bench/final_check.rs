@@ -51,7 +51,7 @@ pub(super) fn sample() -> Settled {
 ///
 /// # Errors
 /// The first difference, naming the run or the member.
-pub(super) async fn settle(client: &Client, load: &Load) -> anyhow::Result<Settled> {
+pub(super) async fn check(client: &Client, load: &Load) -> anyhow::Result<Settled> {
     let mut settled = Settled {
         runs: 0,
         rows: 0,
