@@ -7,14 +7,14 @@
 //! [`Ledger::apply`]: rollout_ledger::Ledger::apply
 
 mod image;
+mod ledger_fixture;
 mod loss;
 mod new_model;
-mod world;
 
 use std::time::Duration;
 
+use ledger_fixture::{LedgerFixture, Models, Size};
 use serde::Serialize;
-use world::{Models, Size, World};
 
 use crate::output::{self, Report, count, u64_string};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -162,17 +162,17 @@ fn measure(grows: &'static str, size: Size, claims: u32) -> anyhow::Result<Apply
     // If few rows are declared, they last for some claims only: then continue in a new world of that size.
     while times.len() < claims as usize {
         let before = times.len();
-        let mut world = World::of(size)?;
-        for at in 0..world.pullers.len() {
-            world.claim(at, CLAIM_ROWS)?;
+        let mut fixture = LedgerFixture::of(size)?;
+        for at in 0..fixture.pullers.len() {
+            fixture.claim(at, CLAIM_ROWS)?;
         }
-        for at in (0..world.pullers.len()).cycle() {
+        for at in (0..fixture.pullers.len()).cycle() {
             if times.len() == claims as usize {
                 break;
             }
-            world.complete(at, rollout_ledger::HeldRows::clone)?;
-            let (got, taken) = world.claim(at, CLAIM_ROWS)?;
-            match world.pullers[at].wanted {
+            fixture.complete(at, rollout_ledger::HeldRows::clone)?;
+            let (got, taken) = fixture.claim(at, CLAIM_ROWS)?;
+            match fixture.pullers[at].wanted {
                 true if got => times.push(taken),
                 true => break,
                 false => empty.push(taken),

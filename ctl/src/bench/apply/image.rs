@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
+use super::ledger_fixture::{Size, bytes_of};
 use super::loss::busy;
-use super::world::{Size, bytes_of};
 use crate::output::{Report, u64_string};
 
 /// Rounds of a second, each of which ends with an image.
@@ -49,21 +49,21 @@ impl Report for ImageFigures {
 }
 
 pub(super) fn measure(size: Size, rows_of_each: u32, changes: u32) -> anyhow::Result<ImageFigures> {
-    let mut world = busy(size, rows_of_each)?;
-    world.image();
-    let attempts = world.pullers.iter().map(|puller| puller.held.len() as u64).sum();
+    let mut fixture = busy(size, rows_of_each)?;
+    fixture.image();
+    let attempts = fixture.pullers.iter().map(|puller| puller.held.len() as u64).sum();
     let (mut bytes, mut ms) = (0, 0.0);
     let mut bytes_by_tag = std::collections::BTreeMap::new();
     let mut next = 0;
     for _ in 0..ROUNDS {
         for _ in 0..changes {
             // One attempt ends, as if a slot had finished the rows of one grant, and the slot pulls again.
-            let at = next % world.pullers.len();
+            let at = next % fixture.pullers.len();
             next += 7;
-            world.complete_first(at)?;
-            world.claim(at, rows_of_each)?;
+            fixture.complete_first(at)?;
+            fixture.claim(at, rows_of_each)?;
         }
-        let (delta, took) = world.image();
+        let (delta, took) = fixture.image();
         bytes += bytes_of(&delta);
         ms += took.as_secs_f64() * 1e3;
         for (key, value) in &delta.puts {

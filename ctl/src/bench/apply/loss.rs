@@ -9,7 +9,7 @@ use rollout_ledger::id::{LedgerMs, SessionId};
 use rollout_ledger::{Body, HeldRows, OpKind, Rows, limits, op};
 use serde::Serialize;
 
-use super::world::{Size, World, bytes_of};
+use super::ledger_fixture::{LedgerFixture, Size, bytes_of};
 use super::{Spread, spread};
 use crate::output::{Report, u64_string};
 
@@ -94,15 +94,15 @@ impl Longest {
 }
 
 /// Every slot holds rows of every run, with holes.
-pub(super) fn busy(size: Size, rows_of_each: u32) -> anyhow::Result<World> {
-    let mut world = World::of(size)?;
+pub(super) fn busy(size: Size, rows_of_each: u32) -> anyhow::Result<LedgerFixture> {
+    let mut fixture = LedgerFixture::of(size)?;
     let rows_max = rows_of_each * size.runs;
-    for at in 0..world.pullers.len() {
-        let (got, _) = world.claim(at, rows_max)?;
+    for at in 0..fixture.pullers.len() {
+        let (got, _) = fixture.claim(at, rows_max)?;
         ensure!(got, "too few rows are declared");
-        world.complete(at, some_done)?;
+        fixture.complete(at, some_done)?;
     }
-    Ok(world)
+    Ok(fixture)
 }
 
 /// Rows done before others of the same attempt.
@@ -113,20 +113,20 @@ fn some_done(held: &HeldRows) -> HeldRows {
 }
 
 pub(super) fn measure(size: Size, rows_of_each: u32, claims: usize) -> anyhow::Result<LossFigures> {
-    let mut world = busy(size, rows_of_each)?;
-    world.image();
-    let slots = world.pullers.len();
-    let mut sessions: Vec<_> = world.pullers.iter().map(|puller| puller.slot.session).collect();
+    let mut fixture = busy(size, rows_of_each)?;
+    fixture.image();
+    let slots = fixture.pullers.len();
+    let mut sessions: Vec<_> = fixture.pullers.iter().map(|puller| puller.slot.session).collect();
     sessions.dedup();
     sessions.shuffle(&mut rand::rngs::StdRng::seed_from_u64(7));
     sessions.truncate(sessions.len() / 3);
     let lost: std::collections::BTreeSet<_> = sessions.iter().copied().collect();
     let (gone, stay): (Vec<usize>, Vec<usize>) =
-        (0..slots).partition(|at| lost.contains(&world.pullers[*at].slot.session));
+        (0..slots).partition(|at| lost.contains(&fixture.pullers[*at].slot.session));
     let mut suspects: Vec<(OpKind, usize)> = Vec::new();
     let mut attempts_lost = 0;
     for &session in &sessions {
-        let own = || world.pullers.iter().filter(|puller| puller.slot.session == session);
+        let own = || fixture.pullers.iter().filter(|puller| puller.slot.session == session);
         let started = own().filter_map(|puller| {
             let held = puller.held.first()?;
             Some(HeldRows { rows: held.rows.clone().take_first(STARTED_ROWS), ..held.clone() })
@@ -142,22 +142,24 @@ pub(super) fn measure(size: Size, rows_of_each: u32, claims: usize) -> anyhow::R
     let commands = in_commands(suspects, size.cluster_version);
     let mut suspect = Longest::default();
     for ops in commands {
-        suspect.add(world.ops(ops)?.1);
+        suspect.add(fixture.ops(ops)?.1);
     }
-    let (delta, took) = world.image();
-    let unsuspect = come_back(world.clone(), &sessions, size.cluster_version)?;
-    let claims_while_suspect = claims_of(&mut world, &stay, rows_of_each, claims)?;
-    world.clock += GRACE_MS;
+    let (delta, took) = fixture.image();
+    let unsuspect = come_back(fixture.clone(), &sessions, size.cluster_version)?;
+    let claims_while_suspect = claims_of(&mut fixture, &stay, rows_of_each, claims)?;
+    fixture.clock += GRACE_MS;
     let mut tick = Longest::default();
-    let due =
-        |world: &World| world.ledger.next_deadline().is_some_and(|at| at <= LedgerMs(world.clock));
-    while due(&world) {
-        tick.add(world.command(Body::Tick)?.1);
+    let due = |fixture: &LedgerFixture| {
+        fixture.ledger.next_deadline().is_some_and(|at| at <= LedgerMs(fixture.clock))
+    };
+    while due(&fixture) {
+        tick.add(fixture.command(Body::Tick)?.1);
     }
     ensure!(
-        gone.iter().all(|at| world.ledger.worker_state(world.pullers[*at].slot.session).is_none())
+        gone.iter()
+            .all(|at| fixture.ledger.worker_state(fixture.pullers[*at].slot.session).is_none())
     );
-    let claims_after = claims_of(&mut world, &stay, rows_of_each, claims)?;
+    let claims_after = claims_of(&mut fixture, &stay, rows_of_each, claims)?;
     Ok(LossFigures {
         cluster_version: size.cluster_version,
         slots: slots as u32,
@@ -197,33 +199,33 @@ fn in_commands(ops: Vec<(OpKind, usize)>, cluster_version: u32) -> Vec<Vec<OpKin
 
 /// The leader hears from all lost workers again.
 fn come_back(
-    mut world: World,
+    mut fixture: LedgerFixture,
     sessions: &[SessionId],
     cluster_version: u32,
 ) -> anyhow::Result<Longest> {
     let ops = sessions.iter().map(|&session| {
-        let attempts = world.ledger.attempts_of(session);
+        let attempts = fixture.ledger.attempts_of(session);
         (OpKind::Unsuspect(op::Unsuspect { session }), attempts)
     });
     let commands = in_commands(ops.collect(), cluster_version);
     let mut longest = Longest::default();
     for ops in commands {
-        longest.add(world.ops(ops)?.1);
+        longest.add(fixture.ops(ops)?.1);
     }
     Ok(longest)
 }
 
 /// The cost of claims of the remaining slots, each of which has completed its rows.
 fn claims_of(
-    world: &mut World,
+    fixture: &mut LedgerFixture,
     slots: &[usize],
     rows_max: u32,
     claims: usize,
 ) -> anyhow::Result<Spread> {
     let mut times = Vec::with_capacity(claims);
     for at in slots.iter().copied().cycle().take(claims) {
-        world.complete(at, HeldRows::clone)?;
-        times.push(world.claim(at, rows_max)?.1);
+        fixture.complete(at, HeldRows::clone)?;
+        times.push(fixture.claim(at, rows_max)?.1);
     }
     Ok(spread(times))
 }

@@ -3,8 +3,8 @@
 use rollout_ledger::{OpKind, RunAction, op};
 use serde::Serialize;
 
+use super::ledger_fixture::{LedgerFixture, Models, NOBODY_ASKS, Size};
 use super::loss::{Commands, Longest};
-use super::world::{Models, NOBODY_ASKS, Size, World};
 use crate::output::{Report, count};
 
 /// Models that come and go.
@@ -39,17 +39,17 @@ impl Report for NewModelFigures {
 
 /// Measures, where each run uses a different model.
 pub(super) fn measure(size: Size) -> anyhow::Result<NewModelFigures> {
-    let mut world = World::of(size)?;
+    let mut fixture = LedgerFixture::of(size)?;
     let (mut create, mut end) = (Longest::default(), Longest::default());
     for time in 0..TIMES {
         let model = match size.models {
             Models::Any => format!("new-{time}"),
             _ => NOBODY_ASKS.into(),
         };
-        let (run, taken) = world.create_run(&format!("new-{time}"), model)?;
+        let (run, taken) = fixture.create_run(&format!("new-{time}"), model)?;
         create.add(taken);
         let (action, reason) = (RunAction::Cancel, String::new());
-        end.add(world.ops([OpKind::ControlRun(op::ControlRun { run, action, reason })])?.1);
+        end.add(fixture.ops([OpKind::ControlRun(op::ControlRun { run, action, reason })])?.1);
     }
     let slots_with_it = if size.models == Models::Any { size.slots } else { size.slots / 2 };
     let Size { runs, slots, cluster_version, .. } = size;

@@ -50,7 +50,7 @@ pub(super) struct Puller {
 }
 
 #[derive(Clone)]
-pub(super) struct World {
+pub(super) struct LedgerFixture {
     pub(super) ledger: Ledger,
     pub(super) pullers: Vec<Puller>,
     index: u64,
@@ -83,16 +83,16 @@ fn offered(size: Size, slot: u32) -> (String, bool) {
     }
 }
 
-impl World {
+impl LedgerFixture {
     /// Builds one whose slots hold nothing yet.
     pub(super) fn of(size: Size) -> anyhow::Result<Self> {
         let ledger = Ledger::new([7; 16]);
-        let mut world = Self { ledger, pullers: Vec::new(), index: 0, clock: 0 };
-        world.command(Body::OpenEpoch)?;
-        world.command(Body::SetVersion(size.cluster_version))?;
-        world.add_runs(size)?;
-        world.add_workers(size)?;
-        Ok(world)
+        let mut fixture = Self { ledger, pullers: Vec::new(), index: 0, clock: 0 };
+        fixture.command(Body::OpenEpoch)?;
+        fixture.command(Body::SetVersion(size.cluster_version))?;
+        fixture.add_runs(size)?;
+        fixture.add_workers(size)?;
+        Ok(fixture)
     }
 
     fn add_runs(&mut self, size: Size) -> anyhow::Result<()> {
