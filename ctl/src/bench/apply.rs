@@ -159,7 +159,7 @@ impl Verb for ApplyArgs {
 
 fn measure(grows: &'static str, size: Size, claims: u32) -> anyhow::Result<ApplyFigures> {
     let (mut times, mut empty) = (Vec::new(), Vec::new());
-    // If few rows are declared, they last for some claims only: then continue in a new world of that size.
+    // If few rows are declared, they last for some claims only: then continue in a new ledger of that size.
     while times.len() < claims as usize {
         let before = times.len();
         let mut fixture = LedgerFixture::of(size)?;

@@ -20,7 +20,7 @@ use rollout_proto::{Client, ClientError, DryRunnable, ErrorCode, services, v1};
 use serde::Serialize;
 
 use super::Failure;
-use super::each::each;
+use super::for_each_name::for_each_name;
 use super::read::read;
 use super::verb::{Boxed, Globals};
 use crate::connect::{ConnectArgs, ConnectSettings};
@@ -108,7 +108,7 @@ async fn check(
     format: Format,
 ) -> anyhow::Result<bool> {
     let mut checked = true;
-    each(requests, format, None, async |request, _| {
+    for_each_name(requests, format, None, async |request, _| {
         let answer = read(client, "dry run", &request.request, |channel, request| async move {
             services::dry_runs(channel).dry_run(request).await
         });

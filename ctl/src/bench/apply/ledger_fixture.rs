@@ -14,7 +14,7 @@ use rollout_ledger::{
 
 /// Commands between two images, which a member writes once a second.
 const COMMANDS_PER_IMAGE: u64 = 1000;
-/// Operations of one command while the world is built.
+/// Operations of one command while the ledger is filled.
 const AT_ONCE: usize = 512;
 
 /// Which models runs use and slots have.
@@ -28,7 +28,7 @@ pub(super) enum Models {
     Any,
 }
 
-/// The size of a world.
+/// The size of a ledger.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) runs: u32,

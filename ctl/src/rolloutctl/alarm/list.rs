@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::detection::Alarm;
 use crate::output::{self, Report, Table};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::status::{DISTRUSTED, survey};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -19,7 +19,7 @@ pub(crate) struct ListArgs {
     #[arg(long)]
     exit_code: bool,
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 /// All of them.
@@ -54,7 +54,7 @@ impl Verb for ListArgs {
         // If no member trusts the caller, nothing is known about the cluster's problems.
         let distrusted = survey.leaderless().filter(|_| survey.health == DISTRUSTED);
         let mut alarms = survey.alarms;
-        self.choose.apply(&mut alarms)?;
+        self.options.apply(&mut alarms)?;
         let any = !alarms.is_empty();
         output::emit(globals.format, &Alarms { alarms })?;
         match (distrusted, any && self.exit_code) {

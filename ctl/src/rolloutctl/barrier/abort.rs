@@ -11,7 +11,7 @@ use crate::rolloutctl::Failure;
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -74,9 +74,14 @@ impl Verb for AbortArgs {
     /// Aborts each barrier.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         self.check()?;
-        each(self.barriers.clone(), globals.format, globals.again, async |barrier, format| {
-            abort(&globals.connect, format, (&self, barrier), globals.again).await
-        })
+        for_each_name(
+            self.barriers.clone(),
+            globals.format,
+            globals.again,
+            async |barrier, format| {
+                abort(&globals.connect, format, (&self, barrier), globals.again).await
+            },
+        )
         .await
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::summary::{Generation, table};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -51,7 +51,7 @@ impl Verb for DescribeArgs {
     /// Prints each barrier.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let DescribeArgs { job, barriers } = self;
-        each(barriers, globals.format, None, async |barrier, format| {
+        for_each_name(barriers, globals.format, None, async |barrier, format| {
             one(&globals.connect, format, job.clone(), barrier).await
         })
         .await

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::summary::{Generation, table};
 use crate::output::{self, Report};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -15,7 +15,7 @@ pub(crate) struct ListArgs {
     /// The job's name
     job: String,
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 #[derive(Serialize)]
@@ -53,7 +53,7 @@ impl Verb for ListArgs {
                 break;
             }
         }
-        self.choose.apply(&mut barriers)?;
+        self.options.apply(&mut barriers)?;
         output::emit(globals.format, &BarrierList { barriers })
     }
 }

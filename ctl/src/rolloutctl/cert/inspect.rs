@@ -10,7 +10,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::output::counted;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which file.
@@ -63,7 +63,8 @@ impl Verb for InspectArgs {
 
     /// Prints the content of each certificate, without trusting it.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        each(self.files, globals.format, None, async |file, format| one(format, file)).await
+        for_each_name(self.files, globals.format, None, async |file, format| one(format, file))
+            .await
     }
 }
 

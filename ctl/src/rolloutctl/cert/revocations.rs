@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::instant::shown;
 use crate::output::{self, Report, Table};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 #[derive(Serialize)]
@@ -56,7 +56,7 @@ impl Report for RevocationList {
 #[derive(Debug, clap::Args)]
 pub(crate) struct RevocationsArgs {
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 impl Verb for RevocationsArgs {
@@ -75,7 +75,7 @@ impl Verb for RevocationsArgs {
             })
             .await?;
         let mut revocations = newest_first(answer.revocations);
-        self.choose.apply(&mut revocations)?;
+        self.options.apply(&mut revocations)?;
         output::emit(globals.format, &RevocationList { revocations })
     }
 }

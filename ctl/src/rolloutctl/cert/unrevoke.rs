@@ -9,7 +9,7 @@ use crate::output::{self, Format, Report};
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, one, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -47,7 +47,7 @@ impl Verb for UnrevokeArgs {
         if self.everyone {
             return withdraw(&globals.connect, globals.format, None, globals.again).await;
         }
-        each(self.identities, globals.format, globals.again, async |identity, format| {
+        for_each_name(self.identities, globals.format, globals.again, async |identity, format| {
             withdraw(&globals.connect, format, Some(identity), globals.again).await
         })
         .await

@@ -10,7 +10,7 @@ use crate::output::{self, Format, Report};
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, job_name, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -44,7 +44,7 @@ impl Verb for AbortArgs {
     /// Aborts each.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let AbortArgs { job, numbers } = self;
-        each(numbers, globals.format, globals.again, async |number, format| {
+        for_each_name(numbers, globals.format, globals.again, async |number, format| {
             abort(&globals.connect, format, (job.clone(), number), globals.again).await
         })
         .await

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::summary::Checkpoint;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, bytes, count};
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -73,7 +73,7 @@ impl Verb for DescribeArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let DescribeArgs { job, numbers } = self;
         let numbers = if numbers.is_empty() { vec![LAST] } else { numbers };
-        each(numbers, globals.format, None, async |number, format| {
+        for_each_name(numbers, globals.format, None, async |number, format| {
             one(&globals.connect, format, job.clone(), number).await
         })
         .await

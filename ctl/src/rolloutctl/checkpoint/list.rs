@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::summary::Checkpoint;
 use crate::output::{self, Align, Report, Table, bytes, count};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -18,7 +18,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     all_namespaces: AllNamespaces,
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 #[derive(Serialize)]
@@ -76,7 +76,7 @@ impl Verb for ListArgs {
         let mut checkpoints: Vec<Checkpoint> =
             answer.checkpoints.into_iter().map(Checkpoint::from).collect();
         newest_first(&mut checkpoints);
-        self.choose.apply(&mut checkpoints)?;
+        self.options.apply(&mut checkpoints)?;
         let all_namespaces = self.all_namespaces.is_requested();
         let list = CheckpointList { checkpoints, unconfirmed, all_namespaces };
         output::emit(globals.format, &list)?;

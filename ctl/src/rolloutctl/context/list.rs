@@ -4,14 +4,14 @@ use serde::Serialize;
 
 use super::{Line, kept, shown};
 use crate::output::{self, Report, Table};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which contexts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 #[derive(Serialize)]
@@ -47,7 +47,7 @@ impl Verb for ListArgs {
         let lines =
             contexts.context.iter().map(|(name, context)| Line::new(name, context, current));
         let mut contexts: Vec<Line> = lines.collect();
-        self.choose.apply(&mut contexts)?;
+        self.options.apply(&mut contexts)?;
         output::emit(globals.format, &ContextList { contexts })
     }
 }

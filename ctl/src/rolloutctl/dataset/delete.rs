@@ -11,7 +11,7 @@ use crate::rolloutctl::consent::{self, Consent};
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -41,7 +41,7 @@ impl Verb for DeleteArgs {
 
     /// Asks for consent and deletes, for each dataset.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        each(self.names, globals.format, globals.again, async |name, format| {
+        for_each_name(self.names, globals.format, globals.again, async |name, format| {
             delete(&globals.connect, format, name, globals.again, globals.consent).await
         })
         .await

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::summary::Dataset;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count};
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -71,7 +71,7 @@ impl Verb for DescribeArgs {
 
     /// Prints it.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        each(self.names, globals.format, None, async |name, format| {
+        for_each_name(self.names, globals.format, None, async |name, format| {
             one(&globals.connect, format, name).await
         })
         .await

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::summary::Dataset;
 use crate::output::{self, Align, Report, Table, count};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -16,7 +16,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     all_namespaces: AllNamespaces,
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 #[derive(Serialize)]
@@ -68,7 +68,7 @@ impl Verb for ListArgs {
             });
         let SourcedAnswer { answer, unconfirmed } = sourced.await?;
         let mut datasets: Vec<Dataset> = answer.datasets.into_iter().map(Dataset::from).collect();
-        self.choose.apply(&mut datasets)?;
+        self.options.apply(&mut datasets)?;
         let all_namespaces = self.all_namespaces.is_requested();
         let list = DatasetList { datasets, unconfirmed, all_namespaces };
         output::emit(globals.format, &list)?;

@@ -4,14 +4,14 @@ use rollout_proto::ErrorCode;
 use serde::Serialize;
 
 use crate::output::{self, Report, Table};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which codes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 #[derive(Serialize)]
@@ -53,7 +53,7 @@ impl Verb for ListArgs {
                 retryable: code.retryable(),
             })
             .collect();
-        self.choose.apply(&mut errors)?;
+        self.options.apply(&mut errors)?;
         output::emit(globals.format, &ErrorList { errors })
     }
 }

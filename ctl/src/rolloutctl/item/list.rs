@@ -7,7 +7,7 @@ use super::show::Item;
 use crate::completer::{self, Names};
 use crate::output::{self, Align, Report, Table, counted};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::choose::{OrderArgs, TitleArgs, cut};
+use crate::rolloutctl::list_options::{OrderArgs, TitleArgs, cut};
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::stdio::print_note;

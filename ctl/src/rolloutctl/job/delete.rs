@@ -11,7 +11,7 @@ use crate::rolloutctl::consent::{self, Consent};
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, job_name, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::shard::list as jobs;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -42,7 +42,7 @@ impl Verb for DeleteArgs {
 
     /// Asks for consent and deletes, for each job.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        each(self.jobs, globals.format, globals.again, async |job, format| {
+        for_each_name(self.jobs, globals.format, globals.again, async |job, format| {
             delete(&globals.connect, format, job, globals.again, globals.consent).await
         })
         .await

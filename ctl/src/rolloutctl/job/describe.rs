@@ -11,7 +11,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, bytes, count};
 use crate::rolloutctl::barrier::summary::{self as barrier, Generation};
 use crate::rolloutctl::checkpoint::summary::Checkpoint;
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::rendezvous::describe::{
     DepartedParticipant, Participant, departures, participants,
 };
@@ -190,7 +190,7 @@ impl Verb for DescribeArgs {
 
     /// Prints each job.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        each(self.jobs, globals.format, None, async |job, format| {
+        for_each_name(self.jobs, globals.format, None, async |job, format| {
             one(&globals.connect, format, job).await
         })
         .await

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tonic::{Request, Response, Status};
 
 use crate::output::{self, Align, Report, Table, count};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::rendezvous::summary::Rendezvous;
 use crate::rolloutctl::shard::summary::{DatasetEpoch, Generation, Job as Training};
@@ -25,7 +25,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     all_namespaces: AllNamespaces,
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 /// A job with at least one of its parts.
@@ -193,7 +193,7 @@ impl Verb for ListArgs {
             answer = unconfirmed::ask_on(&client, WHAT, &request, from, list).await?;
         }
         newest_first(&mut jobs);
-        self.choose.apply(&mut jobs)?;
+        self.options.apply(&mut jobs)?;
         let all_namespaces = self.all_namespaces.is_requested();
         let list = JobList { jobs, unconfirmed, all_namespaces };
         output::emit(globals.format, &list)?;

@@ -4,7 +4,7 @@ use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use serde::Serialize;
 
 use crate::output::{self, Align, Report, Table, count, counted};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -155,7 +155,7 @@ pub(in crate::rolloutctl) async fn ask_any(client: &Client) -> anyhow::Result<Me
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 impl Verb for ListArgs {
@@ -165,7 +165,7 @@ impl Verb for ListArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let client = globals.connect.client(None)?;
         let mut list = ask_any(&client).await?;
-        self.choose.apply(&mut list.members)?;
+        self.options.apply(&mut list.members)?;
         output::emit(globals.format, &list)?;
         unconfirmed::end(list.unconfirmed.as_ref())
     }

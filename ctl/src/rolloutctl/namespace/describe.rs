@@ -7,7 +7,7 @@ use super::summary::Namespace;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -60,7 +60,7 @@ impl Verb for DescribeArgs {
 
     /// Prints it.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        each(self.names, globals.format, None, async |name, format| {
+        for_each_name(self.names, globals.format, None, async |name, format| {
             one(&globals.connect, format, name).await
         })
         .await

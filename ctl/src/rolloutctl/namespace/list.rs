@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::summary::Namespace;
 use crate::output::{self, Align, Report, Table};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 #[derive(Serialize)]
@@ -37,7 +37,7 @@ impl Report for NamespaceList {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 impl Verb for ListArgs {
@@ -53,7 +53,7 @@ impl Verb for ListArgs {
             .await?;
         let mut namespaces: Vec<Namespace> =
             answer.namespaces.into_iter().map(Namespace::from).collect();
-        self.choose.apply(&mut namespaces)?;
+        self.options.apply(&mut namespaces)?;
         output::emit(globals.format, &NamespaceList { namespaces })
     }
 }

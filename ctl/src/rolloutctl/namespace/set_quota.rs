@@ -12,7 +12,7 @@ use crate::rolloutctl::Failure;
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -60,7 +60,7 @@ impl Verb for SetQuotaArgs {
     /// Sets the quota of each namespace, and prints the quota that now applies.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let wanted = self.wanted()?;
-        each(self.names, globals.format, globals.again, async |namespace, format| {
+        for_each_name(self.names, globals.format, globals.again, async |namespace, format| {
             set(
                 &globals.connect,
                 format,

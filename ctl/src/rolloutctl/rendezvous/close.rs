@@ -11,7 +11,7 @@ use crate::rolloutctl::consent;
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, job_name, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -43,7 +43,7 @@ impl Verb for CloseArgs {
 
     /// Closes the rendezvous of each job.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        each(self.jobs, globals.format, globals.again, async |job, format| {
+        for_each_name(self.jobs, globals.format, globals.again, async |job, format| {
             consent::ask(&format!("closing the rendezvous of {job}"), &job, globals.consent)?;
             close(&globals.connect, format, job, globals.again).await
         })

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::summary::{Rendezvous, table};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, age, duration, u64_string};
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::run::now_wall_ms;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -145,7 +145,7 @@ impl Verb for DescribeArgs {
 
     /// Prints each job.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        each(self.jobs, globals.format, None, async |job, format| {
+        for_each_name(self.jobs, globals.format, None, async |job, format| {
             one(&globals.connect, format, job).await
         })
         .await

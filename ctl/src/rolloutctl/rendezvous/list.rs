@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::summary::{Rendezvous, table};
 use crate::output::{self, Report};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -16,7 +16,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     all_namespaces: AllNamespaces,
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 #[derive(Serialize)]
@@ -60,7 +60,7 @@ impl Verb for ListArgs {
                 break;
             }
         }
-        self.choose.apply(&mut rendezvous)?;
+        self.options.apply(&mut rendezvous)?;
         let all_namespaces = self.all_namespaces.is_requested();
         output::emit(globals.format, &RendezvousList { rendezvous, all_namespaces })
     }

@@ -7,7 +7,7 @@ use super::summary::Run;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count, counted};
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::Globals;
 
@@ -68,7 +68,7 @@ pub(super) async fn control(
     action: v1::RunAction,
 ) -> anyhow::Result<()> {
     let Globals { connect, again, .. } = globals;
-    each(args.names.clone(), globals.format, *again, async |name, format| {
+    for_each_name(args.names.clone(), globals.format, *again, async |name, format| {
         control_one(connect, format, (&args, &name), action, *again).await
     })
     .await

@@ -14,7 +14,7 @@ use crate::rolloutctl::consent::{self, Consent};
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -57,7 +57,7 @@ impl Verb for DeleteArgs {
     /// Asks for consent, deletes and, if requested, waits, for each run.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let DeleteArgs { names, wait } = self;
-        each(names, globals.format, globals.again, async |name, format| {
+        for_each_name(names, globals.format, globals.again, async |name, format| {
             delete(&globals.connect, format, (name, wait), globals.again, globals.consent).await
         })
         .await

@@ -8,7 +8,7 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::counted;
 use crate::output::{self, Format, Report, Table, count, hex, u64_string};
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -186,7 +186,7 @@ impl Verb for DescribeArgs {
 
     /// Prints one run.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        each(self.names, globals.format, None, async |name, format| {
+        for_each_name(self.names, globals.format, None, async |name, format| {
             one(&globals.connect, format, name).await
         })
         .await

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::summary::{Run, now_wall_ms};
 use crate::output::{self, Align, Report, Table, age, count};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -29,7 +29,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     all_namespaces: AllNamespaces,
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 impl Report for RunList {
@@ -101,7 +101,7 @@ impl Verb for ListArgs {
         let SourcedAnswer { answer, unconfirmed } = sourced.await?;
         let mut runs: Vec<Run> = answer.runs.into_iter().map(Run::from).collect();
         newest_first(&mut runs);
-        self.choose.apply(&mut runs)?;
+        self.options.apply(&mut runs)?;
         let all_namespaces = self.all_namespaces.is_requested();
         let list = RunList { runs, unconfirmed, now_wall_ms: now_wall_ms(), all_namespaces };
         output::emit(globals.format, &list)?;

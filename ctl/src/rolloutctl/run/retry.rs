@@ -5,7 +5,7 @@ use crate::completer::{self, Names};
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which run.
@@ -25,7 +25,7 @@ impl Verb for RetryArgs {
     /// Retries all failed rows; a finished run runs again.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         debug_assert!(self.failed, "the command line requires it");
-        each(self.names, globals.format, globals.again, async |name, format| {
+        for_each_name(self.names, globals.format, globals.again, async |name, format| {
             item::retry::retry(&globals.connect, format, name, None, globals.again).await
         })
         .await

@@ -13,7 +13,7 @@ use crate::output::{self, Format, Report, duration};
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -65,7 +65,7 @@ impl Verb for SetDeadlineArgs {
     /// Sets the deadline of each run, and prints it.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         debug_assert!(self.none == self.deadline.is_none(), "the command line requires it");
-        each(self.names.clone(), globals.format, globals.again, async |name, format| {
+        for_each_name(self.names.clone(), globals.format, globals.again, async |name, format| {
             set(&globals.connect, format, (&self, name), globals.again).await
         })
         .await

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::summary::DatasetEpoch;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count, counted, u64_string};
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -122,7 +122,7 @@ impl Verb for DescribeArgs {
     /// Prints the shards of each job.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let DescribeArgs { jobs, dataset, epoch } = self;
-        each(jobs, globals.format, None, async |job, format| {
+        for_each_name(jobs, globals.format, None, async |job, format| {
             one(&globals.connect, format, job, (&*dataset, epoch)).await
         })
         .await

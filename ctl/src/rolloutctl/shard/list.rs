@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::summary::Job;
 use crate::output::{self, Align, Report, Table, count};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
@@ -19,7 +19,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     all_namespaces: AllNamespaces,
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 #[derive(Serialize)]
@@ -113,7 +113,7 @@ impl Verb for ListArgs {
         let sourced = unconfirmed::ask(&client, "list training jobs", &request, call).await?;
         let SourcedAnswer { answer, unconfirmed } = sourced;
         let mut jobs: Vec<Job> = answer.jobs.into_iter().map(Job::from).collect();
-        self.choose.apply(&mut jobs)?;
+        self.options.apply(&mut jobs)?;
         let all_namespaces = self.all_namespaces.is_requested();
         let list = JobList { jobs, unconfirmed, all_namespaces };
         output::emit(globals.format, &list)?;

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::summary::Token;
 use crate::output::{self, Report, Table, duration};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 #[derive(Serialize)]
@@ -48,7 +48,7 @@ impl TokenList {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 impl Verb for ListArgs {
@@ -65,7 +65,7 @@ impl Verb for ListArgs {
             })
             .await?;
         let mut tokens = newest_first(answer.tokens);
-        self.choose.apply(&mut tokens)?;
+        self.options.apply(&mut tokens)?;
         output::emit(globals.format, &TokenList { tokens })
     }
 }

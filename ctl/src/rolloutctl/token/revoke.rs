@@ -9,7 +9,7 @@ use crate::output::{self, Format, Report};
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -39,7 +39,7 @@ impl Verb for RevokeArgs {
 
     /// Revokes each.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        each(self.names, globals.format, globals.again, async |name, format| {
+        for_each_name(self.names, globals.format, globals.again, async |name, format| {
             revoke(&globals.connect, format, name, globals.again).await
         })
         .await

@@ -10,7 +10,7 @@ use crate::output::{self, Format, Report};
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, of_slot, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -93,7 +93,7 @@ impl Verb for CordonArgs {
 
     /// Cordons.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        each(self.names.clone(), globals.format, globals.again, async |name, format| {
+        for_each_name(self.names.clone(), globals.format, globals.again, async |name, format| {
             cordon(&globals.connect, format, self.wanted(&name), globals.again).await
         })
         .await

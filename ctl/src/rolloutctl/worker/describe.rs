@@ -7,7 +7,7 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::unconfirmed::{self, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -72,7 +72,7 @@ impl Verb for DescribeArgs {
 
     /// Prints it.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        each(self.names, globals.format, None, async |name, format| {
+        for_each_name(self.names, globals.format, None, async |name, format| {
             one(&globals.connect, format, name).await
         })
         .await

@@ -12,7 +12,7 @@ use crate::output::{self, Format, Report, duration};
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -98,7 +98,7 @@ impl Verb for DrainArgs {
     /// Sends the request, and waits if requested. A repeat under its number drains no other process of that name.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let names = self.names.clone();
-        each(names, globals.format, globals.again, async |name, format| {
+        for_each_name(names, globals.format, globals.again, async |name, format| {
             drain(&globals.connect, format, name, &self, globals.again).await
         })
         .await

@@ -6,7 +6,7 @@ use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
 
 use crate::output::{self, Align, Report, Table, count, duration, u64_string};
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -204,7 +204,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     all_namespaces: AllNamespaces,
     #[command(flatten)]
-    choose: ChooseArgs,
+    options: ListOptions,
 }
 
 impl WorkerLine {
@@ -257,7 +257,7 @@ impl Verb for ListArgs {
             true => in_order_of_scale_in(&mut workers),
             false => workers.sort_by(|a, b| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace))),
         }
-        self.choose.apply(&mut workers)?;
+        self.options.apply(&mut workers)?;
         let all_namespaces = self.all_namespaces.is_requested();
         let list = WorkerList { workers, unconfirmed, all_namespaces };
         output::emit(globals.format, &list)?;

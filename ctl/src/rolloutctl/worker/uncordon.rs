@@ -7,7 +7,7 @@ use crate::completer::{self, Names};
 use crate::rolloutctl::dry_run::{
     Checked, Plan, Planned, PlannedRequest, Reader, for_each, of_slot, planned,
 };
-use crate::rolloutctl::each::each;
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which worker.
@@ -33,7 +33,7 @@ impl Verb for UncordonArgs {
 
     /// Uncordons a worker or slot, whether an operator cordoned it or its engine died too often.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        each(self.names.clone(), globals.format, globals.again, async |name, format| {
+        for_each_name(self.names.clone(), globals.format, globals.again, async |name, format| {
             cordon(&globals.connect, format, self.wanted(&name), globals.again).await
         })
         .await

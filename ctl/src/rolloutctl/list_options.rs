@@ -29,7 +29,7 @@ pub(crate) struct OrderArgs {
 /// Which elements of a list are shown.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "List")]
-pub(crate) struct ChooseArgs {
+pub(crate) struct ListOptions {
     #[command(flatten)]
     order: OrderArgs,
     /// Maximum number of elements
@@ -82,14 +82,14 @@ impl std::str::FromStr for Condition {
     }
 }
 
-impl ChooseArgs {
+impl ListOptions {
     /// Keeps the selected items, in the requested order.
     ///
     /// # Errors
     /// Exit status 2 for a key that no item has.
     pub(super) fn apply<T: Serialize>(&self, list: &mut Vec<T>) -> anyhow::Result<()> {
         self.titles.apply();
-        let more = self.choose(list)?;
+        let more = self.select(list)?;
         if more > 0 {
             print_note(format_args!("{} not shown: --limit", counted(more as u64, "more line")));
         }
@@ -97,7 +97,7 @@ impl ChooseArgs {
     }
 
     /// Returns how many items the limit omits.
-    fn choose<T: Serialize>(&self, list: &mut Vec<T>) -> anyhow::Result<usize> {
+    fn select<T: Serialize>(&self, list: &mut Vec<T>) -> anyhow::Result<usize> {
         self.order.apply(list)?;
         Ok(cut(list, self.limit.unwrap_or(usize::MAX)))
     }
@@ -209,7 +209,7 @@ mod tests {
     #[derive(clap::Parser)]
     struct Cli {
         #[command(flatten)]
-        choose: ChooseArgs,
+        options: ListOptions,
     }
 
     fn chosen(args: &[&str]) -> Result<Vec<String>, String> {
@@ -220,7 +220,7 @@ mod tests {
         ];
         let args = std::iter::once("x").chain(args.iter().copied());
         let cli = Cli::try_parse_from(args).map_err(|error| error.to_string())?;
-        cli.choose.choose(&mut list).map_err(|error| error.to_string())?;
+        cli.options.select(&mut list).map_err(|error| error.to_string())?;
         Ok(list.iter().map(|thing| text(&thing["name"])).collect())
     }
 
@@ -228,7 +228,7 @@ mod tests {
     fn a_list_that_is_ordered_or_selected_from_is_needed_whole() {
         let parse = |args: &[&str]| {
             let args = std::iter::once("x").chain(args.iter().copied());
-            Cli::try_parse_from(args).expect("fine").choose.order.is_requested()
+            Cli::try_parse_from(args).expect("fine").options.order.is_requested()
         };
         assert!(!parse(&["--limit", "2"]));
         assert!(parse(&["--sort-by", "row"]) && parse(&["-l", "state=failed"]));

@@ -15,7 +15,7 @@ use crate::stdio::to_stderr;
 /// # Errors
 /// The error of the single name, or the worst of several, which were printed. Exit status 2 if a request is to be
 /// repeated for several names.
-pub(super) async fn each<N: Clone + Display>(
+pub(super) async fn for_each_name<N: Clone + Display>(
     names: Vec<N>,
     format: Format,
     again: Option<RequestName>,
@@ -48,7 +48,7 @@ mod tests {
     async fn the_other_names_are_processed_if_one_fails() {
         let names = || ["a", "b", "c"].map(str::to_owned).to_vec();
         let mut done = Vec::new();
-        let outcome = each(names(), Format::Json, None, async |name, format| {
+        let outcome = for_each_name(names(), Format::Json, None, async |name, format| {
             done.push((name.clone(), format));
             match &*name {
                 "a" => Err(Failure::conflict("it has ended").into()),
@@ -61,7 +61,8 @@ mod tests {
         let expected = names().into_iter().map(|name| (name, Format::JsonLine));
         assert_eq!(done, expected.collect::<Vec<_>>());
         let again = Some("1.1".parse().unwrap());
-        let refused = each(names(), Format::Json, again, async |_, _| Ok(())).await.unwrap_err();
+        let refused =
+            for_each_name(names(), Format::Json, again, async |_, _| Ok(())).await.unwrap_err();
         assert_eq!(exit::code(&refused), 2);
     }
 }
