@@ -6,8 +6,8 @@
 
 use crate::fleet::size::Fleet;
 use crate::fleet::worker::{Slot, Worker, WorkerState};
+use crate::kernel::dirty_set::DirtySet;
 use crate::kernel::id::{LedgerMs, SessionId, SlotNo, SlotRef};
-use crate::kernel::marks::Marks;
 use crate::kernel::visits::count_visit;
 use crate::machine::command::slot_ref;
 use std::collections::BTreeMap;
@@ -25,8 +25,8 @@ pub(crate) struct Workers {
 /// The records of workers and slots that differ from the image, or whose index entries are stale.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DirtyWorkers {
-    pub(super) workers: Marks<SessionId>,
-    pub(super) slots: Marks<SlotRef>,
+    pub(super) workers: DirtySet<SessionId>,
+    pub(super) slots: DirtySet<SlotRef>,
 }
 
 impl Workers {

@@ -8,7 +8,7 @@
 //! cluster has none; otherwise a revoked one would be valid again.
 
 use crate::kernel::codec;
-use crate::kernel::due::Due;
+use crate::kernel::deadline_queue::DeadlineQueue;
 use crate::kernel::id::LedgerMs;
 use crate::kernel::limits;
 use crate::kernel::names::{check_labels, check_name};
@@ -210,7 +210,7 @@ impl Operation for TokenOp {
 pub(crate) struct Tokens {
     by_name: BTreeMap<String, Token>,
     /// Derived: when they expire.
-    ends: Due<String>,
+    ends: DeadlineQueue<String>,
     dirty: BTreeSet<String>,
 }
 
@@ -344,7 +344,7 @@ impl Tokens {
         if self.by_name.len() > limits::TOKENS_MAX {
             return Err(format!("{} join tokens", self.by_name.len()));
         }
-        let mut ends = Due::default();
+        let mut ends = DeadlineQueue::default();
         for (name, token) in &self.by_name {
             ends.set(name, Some(token.ends_at));
             if token.uses.len() > token.spec.uses_max as usize {

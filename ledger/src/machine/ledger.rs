@@ -21,7 +21,7 @@ use crate::identity::member::MemberReports;
 use crate::identity::namespace::{self, Namespaces};
 use crate::identity::revocation::Revocations;
 use crate::identity::token::Tokens;
-use crate::kernel::due::Deadlines;
+use crate::kernel::deadline_queue::Deadlines;
 use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SlotRef};
 use crate::machine::event::Event;
 use crate::training::dataset::Datasets;

@@ -1,12 +1,12 @@
 //! Brings derived indexes up to date with the records that a command has changed.
 //!
-//! *Invariant:* after each command, and before each operation that a quota may refuse, the deadlines (`due.rs`) and
-//! the sums (`tally.rs`) are those of the records. The sums of slots also are before the ledger cordons a slot
-//! (`fleet_guard.rs`), and before a slot gets rows or a store refuses it, because these depend on whether another
-//! worker fits (`store_refusal.rs`).
-//! Every change of a record marks it for the image (`marks.rs`). The same marks say here which entries to rebuild, so
-//! a command costs what it changed, and each record once. A run costs its trials too, as it does when a slot asks for
-//! them.
+//! *Invariant:* after each command, and before each operation that a quota may refuse, the deadlines
+//! (`deadline_queue.rs`) and the sums (`tally.rs`) are those of the records. The sums of slots also are before the
+//! ledger cordons a slot (`fleet_guard.rs`), and before a slot gets rows or a store refuses it, because these depend on
+//! whether another worker fits (`store_refusal.rs`).
+//! Every change of a record marks it for the image (`dirty_set.rs`). The same marks say here which entries to rebuild,
+//! so a command costs what it changed, and each record once. A run costs its bisection groups too, as it does when a
+//! slot asks for them.
 //! Absent: indexes that must be right within a command, such as those of turns and of waiting rows.
 
 use crate::batch::eligibility::OfferNo;
@@ -14,7 +14,7 @@ use crate::batch::incident_slots::IncidentSlots;
 use crate::batch::run::Run;
 use crate::batch::tally::{SlotUse, Tally};
 use crate::fleet::worker::{Worker, WorkerState};
-use crate::kernel::due::Deadlines;
+use crate::kernel::deadline_queue::Deadlines;
 use crate::kernel::id::{RunNo, SessionId, SlotRef};
 use crate::kernel::visits::count_visit;
 use crate::machine::command::slot_ref;

@@ -10,8 +10,8 @@ use crate::batch::flight_image::FLIGHT_TAGS;
 use crate::batch::incident::Incident;
 use crate::batch::run::{PauseState, Run, RunHead};
 use crate::kernel::codec;
+use crate::kernel::dirty_set::DirtySet;
 use crate::kernel::id::{RunNo, SegmentNo};
-use crate::kernel::marks::Marks;
 use crate::machine::command::PartDecl;
 use crate::machine::image::{ImageDelta, run_key};
 use crate::machine::image_load::{LoadError, bad, number, read};
@@ -24,7 +24,7 @@ pub(super) const PARTS_PER_RECORD: u32 = 256;
 #[derive(Clone, Debug, Default)]
 pub(super) struct DirtyRuns {
     /// Heads, with the rows in flight.
-    pub(super) heads: Marks<RunNo>,
+    pub(super) heads: DirtySet<RunNo>,
     pub(super) segments: BTreeSet<(RunNo, SegmentNo)>,
     pub(super) parts: BTreeSet<(RunNo, u32)>,
     pub(super) failures: BTreeSet<(RunNo, u64)>,

@@ -1,4 +1,4 @@
-//! What is due by ledger time, in order.
+//! Queues of deadlines in ledger time.
 //!
 //! *Invariant:* the times are those of the records after each command (`settle.rs`). So finding the next deadline
 //! reads only the first entries, and the cost of a `Tick` depends on what is due, not on what exists. An earlier step
@@ -11,18 +11,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Records by the time at which they are due.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Due<K> {
+pub(crate) struct DeadlineQueue<K> {
     times: BTreeMap<K, LedgerMs>,
     order: BTreeSet<(LedgerMs, K)>,
 }
 
-impl<K> Default for Due<K> {
+impl<K> Default for DeadlineQueue<K> {
     fn default() -> Self {
         Self { times: BTreeMap::new(), order: BTreeSet::new() }
     }
 }
 
-impl<K: Ord + Clone> Due<K> {
+impl<K: Ord + Clone> DeadlineQueue<K> {
     /// Sets when a record is due; `None` if it never is.
     pub(crate) fn set(&mut self, key: &K, at: Option<LedgerMs>) {
         let before = self.times.get(key).copied();
@@ -58,13 +58,13 @@ impl<K: Ord + Clone> Due<K> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deadlines {
     /// When runs end by their own deadlines.
-    pub(crate) runs: Due<RunNo>,
+    pub(crate) runs: DeadlineQueue<RunNo>,
     /// When the first trial of a run may go to the excluded slot again.
-    pub(crate) exclusions: Due<RunNo>,
+    pub(crate) exclusions: DeadlineQueue<RunNo>,
     /// When the oldest attempt of a run times out.
-    pub(crate) attempts: Due<RunNo>,
+    pub(crate) attempts: DeadlineQueue<RunNo>,
     /// When sessions end.
-    pub(crate) sessions: Due<SessionId>,
+    pub(crate) sessions: DeadlineQueue<SessionId>,
 }
 
 impl Deadlines {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_earliest_comes_first_and_due_entries_come_in_the_order_of_their_keys() {
-        let mut due = Due::default();
+        let mut due = DeadlineQueue::default();
         for (key, at) in [(1, 30), (2, 10), (3, 20)] {
             due.set(&key, Some(LedgerMs(at)));
         }
@@ -91,6 +91,6 @@ mod tests {
         assert_eq!(due.by(LedgerMs(19)), BTreeSet::new());
         assert_eq!(due.by(LedgerMs(30)), BTreeSet::from([1, 3]));
         (1..=3).for_each(|key| due.set(&key, None));
-        assert_eq!(due, Due::default());
+        assert_eq!(due, DeadlineQueue::default());
     }
 }

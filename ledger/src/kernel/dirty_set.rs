@@ -9,20 +9,20 @@ use std::collections::BTreeSet;
 
 /// The keys of changed records.
 #[derive(Clone, Debug)]
-pub(crate) struct Marks<K> {
+pub(crate) struct DirtySet<K> {
     /// Records that differ from the image on disk.
     image: BTreeSet<K>,
     /// Records whose index entries are stale; some more than once.
     stale: Vec<K>,
 }
 
-impl<K> Default for Marks<K> {
+impl<K> Default for DirtySet<K> {
     fn default() -> Self {
         Self { image: BTreeSet::new(), stale: Vec::new() }
     }
 }
 
-impl<K: Ord + Clone> Marks<K> {
+impl<K: Ord + Clone> DirtySet<K> {
     /// Marks a record that was changed, added or removed.
     pub(crate) fn insert(&mut self, key: K) {
         self.touch(key.clone());
@@ -45,7 +45,7 @@ impl<K: Ord + Clone> Marks<K> {
         std::mem::take(&mut self.image)
     }
 
-    /// Takes the stale records, each once. Return the list with [`Marks::reuse`].
+    /// Takes the stale records, each once. Return the list with [`DirtySet::reuse`].
     pub(crate) fn take_stale(&mut self) -> Vec<K> {
         let mut stale = std::mem::take(&mut self.stale);
         if stale.len() > 1 {
@@ -73,14 +73,14 @@ mod tests {
 
     #[test]
     fn a_mark_stays_for_the_image_when_the_indexes_are_up_to_date() {
-        let mut marks = Marks::default();
-        marks.extend([2, 1, 2]);
-        marks.touch(3);
-        assert_eq!(marks.take_stale(), [1, 2, 3]);
-        assert!(marks.take_stale().is_empty());
-        assert_eq!(marks.take_image(), BTreeSet::from([1, 2]));
-        marks.insert(4);
-        marks.reuse(vec![9]);
-        assert_eq!(marks.take_stale(), [4]);
+        let mut set = DirtySet::default();
+        set.extend([2, 1, 2]);
+        set.touch(3);
+        assert_eq!(set.take_stale(), [1, 2, 3]);
+        assert!(set.take_stale().is_empty());
+        assert_eq!(set.take_image(), BTreeSet::from([1, 2]));
+        set.insert(4);
+        set.reuse(vec![9]);
+        assert_eq!(set.take_stale(), [4]);
     }
 }
