@@ -6,9 +6,9 @@
 
 mod commands;
 mod kinds;
-mod more;
 mod replies;
 mod training;
+mod unapplied;
 mod version_3;
 
 use rollout_ledger::{Body, Command, EntryId, Ledger, SCHEDULING_VERSION, UnknownCommand};
@@ -60,7 +60,7 @@ fn the_bytes_of_commands_are_locked() {
 
 #[test]
 fn the_bytes_of_more_commands_are_locked() {
-    let all = more::all();
+    let all = unapplied::all();
     let lines: Vec<String> =
         all.iter().map(|(name, c)| format!("{name} {}", hex(&c.encode()))).collect();
     lock("commands_more.txt", &lines);

@@ -3,7 +3,7 @@
 //! *Invariant:* [`ALL`] has every kind of every type that a command contains. When the ledger gains a kind, this file
 //! does not compile until the kind is listed, and then the test fails until a golden command contains it.
 
-use super::{commands, more};
+use super::{commands, unapplied};
 use rollout_ledger::{
     BarrierMembers, Body, CheckpointOp, Command, DatasetOp, FailureClass, LeaderCause, LossPolicy,
     MemberOp, OpKind, Policy, RevocationOp, Revoked, RunAction, SettingOp, ShardOp, StoreOp,
@@ -118,9 +118,12 @@ fn of(command: &Command, names: &mut Names) {
 #[test]
 fn every_kind_of_command_has_bytes_that_are_kept() {
     let mut names = Names::new();
-    for (_, command) in commands::all().into_iter().chain(more::all()) {
+    for (_, command) in commands::all().into_iter().chain(unapplied::all()) {
         of(&command, &mut names);
     }
     let missing: Vec<_> = ALL.iter().filter(|name| !names.contains(*name)).collect();
-    assert!(missing.is_empty(), "no golden command has {missing:?}: add one to golden/more.rs");
+    assert!(
+        missing.is_empty(),
+        "no golden command has {missing:?}: add one to golden/unapplied.rs"
+    );
 }
