@@ -4,14 +4,14 @@
 //!
 //! `cargo run --release -p rollout-raft --example propose_rate [commands] [operations per command] [in flight]`
 
-#[path = "../tests/members/trio.rs"]
+#[path = "../tests/members/cluster.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
-mod trio;
+mod cluster;
 
 use std::time::{Duration, Instant};
 
+use cluster::{Cluster, refused};
 use futures::StreamExt;
-use trio::{Cluster, refused};
 
 fn argument(at: usize, default: usize) -> usize {
     std::env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(default)

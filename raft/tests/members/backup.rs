@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::trio::{
+use crate::cluster::{
     Cluster, Member, bulk, certificates, chain_and_digest, config, free_port, open_clients,
 };
 use rollout_ledger::{EntryId, Ledger};
@@ -63,7 +63,7 @@ async fn goes_on(cluster: &mut Cluster, index: u64) {
     let (written, replies) =
         cluster.members[leader].node().propose(epoch, write).await.expect("applied");
     assert!(written > index, "indexes go on: {written} behind {index}");
-    assert_eq!(crate::trio::opened(&replies), 1);
+    assert_eq!(crate::cluster::opened(&replies), 1);
     cluster.all_applied(written).await;
     let expected = chain_and_digest(cluster.members[leader].node());
     for (_, node) in cluster.running() {

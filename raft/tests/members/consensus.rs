@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::trio::{
+use crate::cluster::{
     Cluster, LIMIT, bulk, chain_and_digest, digest_at, eventually, logging, open_clients, opened,
     sessions, waiting,
 };

@@ -1,7 +1,7 @@
 //! What followers of events get from the members: the same events everywhere, complete, or an error that says what is
 //! missing.
 
-use crate::trio::{Cluster, eventually};
+use crate::cluster::{Cluster, eventually};
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
 use rollout_ledger::{Body, Command, EngineSpec, OpKind, RunSpec, op};
 use rollout_raft::{EventPosition, Node};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::trio::{
+use crate::cluster::{
     LIMIT, certificates, config, free_port, logging, open_clients, open_epoch, sessions,
 };
 use rollout_ledger::id::SessionId;

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::trio::{
+use crate::cluster::{
     Member, chain_and_digest, eventually, logging, open_clients, open_epoch, waiting,
 };
 use rollout_raft::RaftConfig;
@@ -110,10 +110,10 @@ async fn a_directory_that_an_earlier_build_left_is_opened_and_goes_on() {
     let epoch = leads(&member).await;
     let command = open_clients(epoch, &["later".to_owned()]);
     let (index, replies) = member.node().propose(epoch, command).await.expect("it goes on");
-    assert_eq!(crate::trio::opened(&replies), 1);
+    assert_eq!(crate::cluster::opened(&replies), 1);
     assert!(index > COMMANDS as u64);
     member.stop().await;
     // After a restart it reads the old data together with its own additions.
     member.restart().await;
-    assert!(member.node().applied(index, crate::trio::LIMIT).await);
+    assert!(member.node().applied(index, crate::cluster::LIMIT).await);
 }

@@ -1,6 +1,6 @@
 //! Members join and leave a working cluster: no client waits longer than for an election, and nothing is lost.
 
-use crate::trio::{
+use crate::cluster::{
     Cluster, Member, bulk, chain_and_digest, eventually, logging, open_clients, set_version,
     waiting,
 };
@@ -67,7 +67,7 @@ impl Cluster {
             self.members.iter().filter(|m| m.is_running() && listed.contains(&m.config.name))
         {
             assert!(
-                member.node().applied(index, crate::trio::LIMIT).await,
+                member.node().applied(index, crate::cluster::LIMIT).await,
                 "{} lags",
                 member.config.name
             );

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::trio::{Cluster, Member, eventually, logging, open_clients, refused, waiting};
+use crate::cluster::{Cluster, Member, eventually, logging, open_clients, refused, waiting};
 use rollout_proto::DialMap;
 use rollout_raft::{ClusterError, Node, NotLeader};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

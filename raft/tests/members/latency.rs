@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::trio::{Cluster, Member, eventually, logging, open_clients, waiting};
+use crate::cluster::{Cluster, Member, eventually, logging, open_clients, waiting};
 use rollout_proto::{DialMap, Profile};
 use rollout_raft::{Leadership, RaftConfig, Role};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

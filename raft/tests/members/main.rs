@@ -2,6 +2,7 @@
 //! crate costs half a minute of compilation.
 
 mod backup;
+mod cluster;
 mod consensus;
 mod events;
 mod failover;
@@ -10,5 +11,4 @@ mod joining;
 mod lagging_members;
 mod latency;
 mod membership;
-mod trio;
 mod versions;

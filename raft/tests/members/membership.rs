@@ -1,6 +1,6 @@
 //! Forming a cluster, replacing members, and everything that is refused.
 
-use crate::trio::{
+use crate::cluster::{
     Cluster, Member, bulk, chain_and_digest, eventually, logging, open_clients, waiting,
 };
 use rollout_proto::v1::peer_client::PeerClient;
@@ -333,7 +333,7 @@ async fn a_member_moves_to_another_address_and_keeps_its_id() {
     };
     let mut record = find(node);
     let position = node.membership_index();
-    let port = crate::trio::free_port();
+    let port = crate::cluster::free_port();
     record.peer_addr = format!("127.0.0.1:{port}");
     record.version_max = 9;
     let refused = node.update_member(record.clone()).await;
@@ -353,7 +353,7 @@ async fn a_member_moves_to_another_address_and_keeps_its_id() {
     // The leader is no exception: its wrong address would show only when it no longer leads.
     let me = node.identity().expect("a member").member_id;
     let own = node.members().into_iter().find(|(member, _)| member.id == me).expect("known").0;
-    let nowhere = format!("127.0.0.1:{}", crate::trio::free_port());
+    let nowhere = format!("127.0.0.1:{}", crate::cluster::free_port());
     let moved = rollout_raft::MemberRecord { peer_addr: nowhere, ..own.clone() };
     let refused = node.update_member(moved).await;
     assert!(matches!(refused, Err(ClusterError::Unreachable { .. })), "{refused:?}");
@@ -385,7 +385,7 @@ async fn a_single_member_is_a_cluster() {
 async fn a_member_of_another_authority_cannot_connect() {
     let cluster = Cluster::form(|_| {}).await;
     let elsewhere = tempfile::tempdir().expect("a directory");
-    let stranger = crate::trio::certificates(elsewhere.path(), &["b"]).remove(0);
+    let stranger = crate::cluster::certificates(elsewhere.path(), &["b"]).remove(0);
     let mut client = client(&cluster.members[0], &stranger);
     assert!(client.hello(HelloRequest::default()).await.is_err());
 }

@@ -1,6 +1,6 @@
 //! Members of different builds in one cluster: which versions each supports, and which builds may no longer start.
 
-use crate::trio::{Cluster, Member, eventually, logging, open_clients, set_version, waiting};
+use crate::cluster::{Cluster, Member, eventually, logging, open_clients, set_version, waiting};
 use rollout_raft::{ClusterError, Node, OpenError, RaftConfig};
 
 #[tokio::test(flavor = "multi_thread")]
