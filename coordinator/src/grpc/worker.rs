@@ -7,8 +7,8 @@ use super::{Shared, caller, check_namespace, namespace_or_default, work_stream};
 use crate::grpc::convert;
 use crate::grpc::epoch_gate;
 use crate::leader::ledger_read::ReadLedger;
+use crate::leader::pre_v4_namespaces;
 use crate::leader::state::LeaderState;
-use crate::leader::tenancy;
 use crate::observe::audit;
 use rollout_ledger::id::{RunNo, SessionId};
 use rollout_ledger::{OpKind, Reply, op};
@@ -98,8 +98,10 @@ impl v1::worker_server::Worker for WorkerService {
         let leading = self.0.leading()?;
         epoch_gate::seen(&self.0, &leading, (r.cluster_id.as_str(), r.coord_epoch_seen)).await?;
         let holder = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
-        let foreign =
-            self.0.node.ledger(|l| tenancy::extract_foreign_held(l, &namespace, &mut r.held));
+        let foreign = self
+            .0
+            .node
+            .ledger(|l| pre_v4_namespaces::extract_foreign_held(l, &namespace, &mut r.held));
         let address = r.address.clone();
         let resumes = holder.is_some_and(|SessionId(holder)| holder == r.resume_session);
         let started = holder.map(|holder| leading.maybe_started(holder)).unwrap_or_default();

@@ -8,10 +8,10 @@ use crate::leader::convert::{self, Checked};
 use crate::leader::exchange_answer::{Done, OtherSlots, answer};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::parked_pulls::Pull;
+use crate::leader::pre_v4_namespaces;
 use crate::leader::proposer::{Applied, LogPosition};
 use crate::leader::reject;
 use crate::leader::state::{LeaderState, Outbox};
-use crate::leader::tenancy;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{FailureClass, HeldRows, Op, OpKind, PartDecl, Rejection, Reply, Scope, op};
@@ -160,7 +160,7 @@ async fn apply(
     if m.seq == 0 {
         return Err(convert::invalid("an exchange's seq must be at least 1"));
     }
-    let foreign = tenancy::extract_foreign(leading, namespace, m)?;
+    let foreign = pre_v4_namespaces::extract_foreign(leading, namespace, m)?;
     let (mut ops, mut sets) = (Vec::new(), Vec::new());
     results_in(slot, m, &mut ops, &mut sets)?;
     let idle_slot = given_up(leading, slot, m, &mut ops, &mut sets)?;
