@@ -141,7 +141,7 @@ fn item_out(ledger: &Ledger, now: LedgerMs, no: RunNo, item: ItemView) -> v1::It
     let mut out = v1::Item {
         row: item.row,
         segment,
-        trial_rows: item.trial.len(),
+        trial_rows: item.group.len(),
         strikes: item.failure_record.strikes.total(),
         history: tries.map(|t| try_out(&namespace, &folder, t)).collect(),
         ..v1::Item::default()

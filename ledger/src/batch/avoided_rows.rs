@@ -6,7 +6,7 @@
 //! slot with listed rows first gets rows without an open incident, and then those of other slots, slot by slot. From
 //! cluster version 3 on, a slot does not get a row that its worker failed last while a ready slot of another worker
 //! fits the run. If no other worker fits, it does not get a row that it failed last itself while another slot of its
-//! worker fits. Both restrictions end with the incident's wait. Absent: the trials that a slot must not get
+//! worker fits. Both restrictions end with the incident's wait. Absent: the bisection groups that a slot must not get
 //! (`incident.rs`).
 
 use crate::batch::incident::{Incident, NamedSlot};
@@ -253,11 +253,11 @@ impl Ledger {
         all
     }
 
-    /// Rows outside of trials that a slot may be granted, ignoring caps.
+    /// Rows outside of bisection groups that a slot may be granted, ignoring caps.
     pub(crate) fn grantable_to(&self, run: &Run, worker: &Worker, slot: SlotNo) -> u64 {
         let kept = self.kept_from(run, worker, slot);
         let kept = kept.map_or(0, |kept| run.flight.avoided.count(kept));
-        run.grantable_beside_trials().saturating_sub(kept)
+        run.grantable_beside_groups().saturating_sub(kept)
     }
 }
 

@@ -7,7 +7,7 @@
 //! name is the same slot.
 //!
 //! Absent: where an engine died of a row and how long the row waits (`incident.rs`), what a death means for the rows
-//! (`engine_death.rs`), which slot is given which trial (`bisection.rs`), how readers see the wait (`second_slot.rs`),
+//! (`engine_death.rs`), which slot is given which group (`bisection.rs`), how readers see the wait (`second_slot.rs`),
 //! and what operators cordon (`cordon.rs`).
 //!
 //! [`limits::SECOND_SLOT_WAIT_MS`]: crate::kernel::limits::SECOND_SLOT_WAIT_MS
@@ -51,7 +51,7 @@ impl Ledger {
 
     /// Whether another slot could take the rows of a run that this slot had: it takes work and fits.
     pub(crate) fn another_slot_takes(&self, run: &Run, slot: SlotRef) -> bool {
-        // If all slots have a cordon, each may have trials, and the others come first among them too.
+        // If all slots have a cordon, each may have groups, and the others come first among them too.
         let cordoned = self.slot(slot).is_some_and(|pulls| pulls.cordon.is_some());
         self.others(run, slot).any(|(worker, number)| {
             worker.state == WorkerState::Ready

@@ -40,7 +40,7 @@ pub struct StuckRun {
 /// Answers of one moment.
 pub struct Blocked<'a> {
     ledger: &'a Ledger,
-    /// Answers by need, and by whether the run has trials, which may lift a cordon.
+    /// Answers by need, and by whether the run has bisection groups, which may lift a cordon.
     answers: BTreeMap<(NeedNo, bool), String>,
     /// Why slots of a namespace take no work from any run.
     ineligible: BTreeMap<&'a str, Vec<String>>,
@@ -86,7 +86,7 @@ impl<'a> Blocked<'a> {
             return String::new();
         }
         let Some(need) = self.ledger.index.need(no) else { return String::new() };
-        let key = (need, !run.flight.trials.is_empty());
+        let key = (need, !run.flight.groups.is_empty());
         let answer = match self.answers.get(&key) {
             Some(answer) => answer.clone(),
             None => {
@@ -109,8 +109,8 @@ impl<'a> Blocked<'a> {
             let Some(worker) = ledger.workers.get(&at.session) else { continue };
             match ledger.cordon_of(worker, at.slot.0 as usize) {
                 None => return String::new(),
-                // The run's trials will show whether the cordon stays.
-                Some(_) if ledger.trials_may_lift_cordon(run, worker, at) => return String::new(),
+                // The run's bisection groups will show whether the cordon stays.
+                Some(_) if ledger.groups_may_lift_cordon(run, worker, at) => return String::new(),
                 Some(why) if cordons.len() < REASONS_MAX => {
                     let why = if why.is_empty() { "no reason given" } else { why };
                     cordons.insert(format!("{} slot {} is cordoned: {why}", worker.name, at.slot));

@@ -34,7 +34,7 @@ impl Run {
         let (head, flight) = (&self.head, &self.flight);
         let all_there = head.rows >= head.spec.canary_rows || head.input_closed;
         let all_given =
-            self.grantable_fresh() == 0 && flight.returned.is_empty() && flight.trials.is_empty();
+            self.grantable_fresh() == 0 && flight.returned.is_empty() && flight.groups.is_empty();
         all_there && all_given && head.counts.running == 0 && head.counts.waiting == 0
     }
 }

@@ -1,10 +1,10 @@
 //! Claims: grants pending rows to a slot under a new attempt. `schedule.rs` chooses the runs.
 //!
 //! *Invariant:* a granted row was pending, and from then on it belongs to its slot alone. A repeated pull gets the
-//! grants of the first one. Only the process that registered last may pull. A trial is granted alone, and a slot that
-//! has a trial, or is reserved for one, gets nothing else.
+//! grants of the first one. Only the process that registered last may pull. A group is granted alone, and a slot that
+//! has a group, or is reserved for one, gets nothing else.
 
-use crate::batch::bisection::TrialNo;
+use crate::batch::bisection::GroupNo;
 use crate::batch::grant::Grant;
 use crate::fleet::worker::{Slot, WorkerState};
 use crate::kernel::id::{Attempt, RunNo, SessionId, SlotRef};
@@ -103,13 +103,13 @@ impl Ledger {
     fn serve(&mut self, ctx: &mut Context, slot: SlotRef, want: u32) -> Vec<GrantedRows> {
         let Some(worker) = self.workers.get(&slot.session) else { return Vec::new() };
         let at = slot.slot.0 as usize;
-        if want == 0 || !self.takes_work(worker, at) && !self.takes_only_trials(worker, at) {
+        if want == 0 || !self.takes_work(worker, at) && !self.takes_only_groups(worker, at) {
             return Vec::new(); // A cordoned slot's pull waits, as one that finds nothing does.
         }
         let empty = worker.slots.get(at).is_some_and(|s| s.rows_held == 0);
-        if let Some((run, trial)) = self.own_trial(slot) {
+        if let Some((run, group)) = self.own_group(slot) {
             return match empty {
-                true => self.grant_trial(ctx, slot, (run, trial), want).into_iter().collect(),
+                true => self.grant_group(ctx, slot, (run, group), want).into_iter().collect(),
                 false => Vec::new(),
             };
         }
@@ -118,31 +118,31 @@ impl Ledger {
         for (run, count) in share.rows {
             granted.extend(self.grant(ctx, slot, run, count));
         }
-        match share.trial {
-            Some(trial) if granted.is_empty() && empty => {
-                granted.extend(self.grant_trial(ctx, slot, trial, want));
+        match share.group {
+            Some(group) if granted.is_empty() && empty => {
+                granted.extend(self.grant_group(ctx, slot, group, want));
             }
-            Some(trial) => self.reserve_trial(slot, trial),
+            Some(group) => self.reserve_group(slot, group),
             None => {}
         }
         granted
     }
 
-    /// Reserves the trial for the slot, which gets no other rows until it holds none.
-    fn reserve_trial(&mut self, slot: SlotRef, (no, trial): (RunNo, TrialNo)) {
+    /// Reserves the group for the slot, which gets no other rows until it holds none.
+    fn reserve_group(&mut self, slot: SlotRef, (no, group): (RunNo, GroupNo)) {
         let Some(run) = self.runs.get_mut(&no) else { return };
-        if let Some(trial) = run.flight.trials.get_mut(&trial) {
-            trial.emptying = Some(slot);
+        if let Some(group) = run.flight.groups.get_mut(&group) {
+            group.emptying = Some(slot);
             self.runs.mark(no);
         }
     }
 
-    /// Grants a whole trial, or as much of it as requested.
-    fn grant_trial(
+    /// Grants a whole group, or as much of it as requested.
+    fn grant_group(
         &mut self,
         ctx: &mut Context,
         slot: SlotRef,
-        (no, trial): (RunNo, TrialNo),
+        (no, group): (RunNo, GroupNo),
         want: u32,
     ) -> Option<GrantedRows> {
         let run = self.runs.get(&no)?;
@@ -151,8 +151,8 @@ impl Ledger {
             return None;
         }
         let attempt = ctx.attempt()?;
-        let rows = self.runs.get_mut(&no)?.take_trial(trial, room as u32);
-        self.hand_out(ctx, slot, (no, attempt), rows, Some(trial))
+        let rows = self.runs.get_mut(&no)?.take_group(group, room as u32);
+        self.hand_out(ctx, slot, (no, attempt), rows, Some(group))
     }
 
     /// Refuses a pull of a process that another one has replaced. No process would read the answer, and the session would
@@ -197,11 +197,11 @@ impl Ledger {
         slot: SlotRef,
         (no, attempt): (RunNo, Attempt),
         rows: Rows,
-        trial: Option<TrialNo>,
+        group: Option<GroupNo>,
     ) -> Option<GrantedRows> {
         let run = self.runs.change(&no)?;
         let len = rows.len();
-        let grant = Grant { slot, rows: rows.clone(), granted_at: self.meta.clock, trial };
+        let grant = Grant { slot, rows: rows.clone(), granted_at: self.meta.clock, group };
         run.flight.grants.insert(attempt, grant);
         run.head.counts.running += len;
         self.namespaces.add_running(&run.head.namespace, len);
@@ -210,9 +210,9 @@ impl Ledger {
         if let Ok(held) = self.pull_slot(slot) {
             held.held.insert((no, attempt));
             held.rows_held += len;
-            held.trial = trial.map(|_| (no, attempt));
+            held.trial = group.map(|_| (no, attempt));
         }
-        let (held, alone) = (HeldRows { run: no, attempt, rows }, trial.is_some());
+        let (held, alone) = (HeldRows { run: no, attempt, rows }, group.is_some());
         let how = if alone { "trial" } else { "claim" };
         self.emit(ctx, EventKind::Granted { slot, held: held.clone(), how });
         Some(GrantedRows { held, segments, alone })

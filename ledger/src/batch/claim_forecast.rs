@@ -4,10 +4,10 @@
 //! causes one proposal, whatever the number of parked pulls. If those pulls get fewer or other rows, the parked pull
 //! is checked again after they are applied, so no pull waits forever while a row is pending. The cost depends on what
 //! the pulls ask for, not on what is pending.
-//! Absent: turns among runs of one priority, and which trial a slot gets. A pull counts against the first rows in
+//! Absent: turns among runs of one priority, and which group a slot gets. A pull counts against the first rows in
 //! order.
 
-use crate::batch::bisection::TrialNo;
+use crate::batch::bisection::GroupNo;
 use crate::batch::eligibility::{CohortNo, NeedNo, Turn};
 use crate::batch::run::Run;
 use crate::fleet::worker::Slot;
@@ -23,18 +23,18 @@ struct Left<'a> {
     rows: u64,
     /// The rows of each further run.
     more: Box<dyn Iterator<Item = u64> + 'a>,
-    /// The trials that no pull has taken.
-    trials: Peekable<Box<dyn Iterator<Item = TrialNo> + 'a>>,
+    /// The groups that no pull has taken.
+    groups: Peekable<Box<dyn Iterator<Item = GroupNo> + 'a>>,
 }
 
 impl<'a> Left<'a> {
     fn of(ledger: &'a Ledger, need: NeedNo) -> Self {
         let runs = ledger.index.turns_of(need).filter_map(|turn| ledger.runs.get(&turn.run));
-        let more = Box::new(runs.map(|run| run.grantable_beside_trials().min(run.room())));
-        let runs = ledger.runs_with_trials(need);
-        let trials = runs.flat_map(|run| run.ready_trials().map(|(trial, _)| trial));
-        let trials: Box<dyn Iterator<Item = TrialNo> + 'a> = Box::new(trials);
-        Self { rows: 0, more, trials: trials.peekable() }
+        let more = Box::new(runs.map(|run| run.grantable_beside_groups().min(run.room())));
+        let runs = ledger.runs_with_groups(need);
+        let groups = runs.flat_map(|run| run.ready_groups().map(|(group, _)| group));
+        let groups: Box<dyn Iterator<Item = GroupNo> + 'a> = Box::new(groups);
+        Self { rows: 0, more, groups: groups.peekable() }
     }
 
     /// Up to `most` rows. Visits no more runs than needed to find them.
@@ -47,12 +47,12 @@ impl<'a> Left<'a> {
     }
 
     fn is_empty(&mut self) -> bool {
-        !self.has_trial() && self.rows(1) == 0
+        !self.has_group() && self.rows(1) == 0
     }
 
-    /// Checks only the next trial.
-    fn has_trial(&mut self) -> bool {
-        self.trials.peek().is_some()
+    /// Checks only the next group.
+    fn has_group(&mut self) -> bool {
+        self.groups.peek().is_some()
     }
 }
 
@@ -68,15 +68,15 @@ pub struct ClaimForecast<'a> {
 }
 
 impl Ledger {
-    /// The runs with this need that have a trial to give.
-    fn runs_with_trials(&self, need: NeedNo) -> impl Iterator<Item = &Run> {
-        self.run_lists.trials_of(need).filter_map(|no| self.runs.get(&no))
+    /// The runs with this need that have a group to give.
+    fn runs_with_groups(&self, need: NeedNo) -> impl Iterator<Item = &Run> {
+        self.run_lists.groups_of(need).filter_map(|no| self.runs.get(&no))
     }
 
-    /// Whether a run with this need has a trial for a slot.
-    fn has_trial_for(&self, slot: SlotRef, pulls: &Slot, need: NeedNo) -> bool {
-        let mut runs = self.runs_with_trials(need);
-        runs.any(|run| self.offered_trial(run, slot, pulls.rows_held == 0).is_some())
+    /// Whether a run with this need has a group for a slot.
+    fn has_group_for(&self, slot: SlotRef, pulls: &Slot, need: NeedNo) -> bool {
+        let mut runs = self.runs_with_groups(need);
+        runs.any(|run| self.offered_group(run, slot, pulls.rows_held == 0).is_some())
     }
 
     /// A forecast for pulls that will be proposed together.
@@ -103,9 +103,9 @@ impl<'a> ClaimForecast<'a> {
                 break;
             }
             let left = self.left(need);
-            // A trial is had alone.
-            if left.has_trial() && ledger.has_trial_for(slot, pulls, need) {
-                left.trials.next();
+            // A group is had alone.
+            if left.has_group() && ledger.has_group_for(slot, pulls, need) {
+                left.groups.next();
                 return true;
             }
             let mut granted = if pulls.cordon.is_none() { left.rows(wanted) } else { 0 };
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_forecast_visits_no_more_trials_than_pulls_ask_for() {
+    fn a_claim_forecast_visits_no_more_groups_than_pulls_ask_for() {
         const RUNS: usize = 40;
         let mut bench = Bench::new();
         let slots = bench.slots("m", RUNS as u16 + 2);
@@ -270,7 +270,7 @@ mod tests {
                 evidence: Evidence::default(),
             }));
         }
-        let ready = bench.0.runs.values().map(|run| run.ready_trials().count());
+        let ready = bench.0.runs.values().map(|run| run.ready_groups().count());
         assert_eq!(ready.sum::<usize>(), 2 * RUNS, "the halves of each");
         assert_eq!(visits_of(|| bench.0.claim_forecast()), 0);
         let idle = &slots[RUNS..];

@@ -50,7 +50,7 @@ impl Ledger {
     pub fn takes_others_rows(&self, slot: SlotRef) -> bool {
         let worker = self.workers.get(&slot.session);
         worker.is_some_and(|worker| self.takes_work(worker, slot.slot.0 as usize))
-            && self.own_trial(slot).is_none()
+            && self.own_group(slot).is_none()
     }
 
     /// The runs whose rows may get a speculative attempt now, in serving order, with at most `rows_max` rows each.

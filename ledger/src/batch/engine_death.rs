@@ -195,7 +195,7 @@ impl Ledger {
             }
             Verdict::Again => {
                 if let Some(run) = self.runs.get_mut(&held.run) {
-                    run.add_trial(held.rows.clone(), None);
+                    run.add_group(held.rows.clone(), None);
                 }
             }
             Verdict::Wait(until) => {
@@ -203,7 +203,7 @@ impl Ledger {
                 // memory, wait first.
                 let until = (f.class == FailureClass::OutOfMemory).then_some(until);
                 self.put_on_trial(held.run, held.rows.clone(), until);
-                self.exclude_from_latest_trial(held.run, slot);
+                self.exclude_from_latest_group(held.run, slot);
                 self.record_incident(slot, (held.run, row), (EndKind::EngineDied, true));
             }
         }
@@ -241,14 +241,14 @@ impl Ledger {
         }
     }
 
-    /// Splits suspects into two trials, or one for a single row.
+    /// Splits suspects into two groups, or one for a single row.
     pub(crate) fn try_halves(&mut self, no: RunNo, mut rows: Rows, until: Option<LedgerMs>) {
         let first = rows.take_first(rows.len().div_ceil(2) as u32);
         self.put_on_trial(no, first, until);
         self.put_on_trial(no, rows, until);
     }
 
-    /// Makes failed rows one trial, now or later.
+    /// Makes failed rows one group, now or later.
     pub(crate) fn put_on_trial(&mut self, no: RunNo, rows: Rows, until: Option<LedgerMs>) {
         if rows.is_empty() {
             return;
@@ -258,6 +258,6 @@ impl Ledger {
         }
         let Some(run) = self.runs.change(&no) else { return };
         run.head.counts.retries += rows.len();
-        run.add_trial(rows, until);
+        run.add_group(rows, until);
     }
 }

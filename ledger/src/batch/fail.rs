@@ -98,7 +98,7 @@ impl Ledger {
             return Ok(Reply::Taken { refused }); // Who holds nothing pauses nothing.
         }
         let live = self.runs.get(&held.run).and_then(|r| r.flight.grants.get(&held.attempt));
-        let trial = live.and_then(|grant| grant.trial);
+        let group = live.and_then(|grant| grant.group);
         let aside = self.release_shared_rows(held.run, held.attempt, &taken);
         let (_, own) = taken.partition(&aside);
         self.release(held.run, held.attempt, &own);
@@ -125,7 +125,7 @@ impl Ledger {
         self.emit(ctx, EventKind::Failed { slot, held: failed, class, code, for_good });
         if let Some(run) = self.runs.get_mut(&held.run).filter(|_| !again.is_empty()) {
             run.head.counts.returned += again.len();
-            run.put_back(trial, &again);
+            run.put_back(group, &again);
         }
         let of_store = failure.class == FailureClass::StoreRefused;
         if self.is_old_refusal(held, &failure) {

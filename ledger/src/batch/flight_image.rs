@@ -6,7 +6,7 @@
 //! marks everything, so that the next delta converts the image. Loading accepts both layouts.
 
 use crate::batch::attempts::Attempts;
-use crate::batch::bisection::{Trial, TrialNo};
+use crate::batch::bisection::{BisectionGroup, GroupNo};
 use crate::batch::disjoint_attempts::DisjointAttempts;
 use crate::batch::grant::Grant;
 use crate::batch::returned_rows::{ROWS_PER_RECORD, Returned};
@@ -32,9 +32,9 @@ struct Rest<'a> {
     grants: Attempts,
     lapsed: DisjointAttempts,
     speculative: DisjointAttempts,
-    trials: &'a BTreeMap<TrialNo, Trial>,
-    excluded: &'a BTreeMap<TrialNo, (SlotRef, LedgerMs)>,
-    trials_made: TrialNo,
+    groups: &'a BTreeMap<GroupNo, BisectionGroup>,
+    excluded: &'a BTreeMap<GroupNo, (SlotRef, LedgerMs)>,
+    groups_made: GroupNo,
 }
 
 /// One attempt: at least one of these.
@@ -65,15 +65,15 @@ fn flight_record(flight: &InFlight, version: u32) -> Vec<u8> {
     if version < SCHEDULING_VERSION {
         return codec::encode(flight);
     }
-    let InFlight { trials, excluded, trials_made, .. } = flight;
+    let InFlight { groups, excluded, groups_made, .. } = flight;
     codec::encode(&Rest {
         returned: Returned::default(),
         grants: Attempts::default(),
         lapsed: DisjointAttempts::default(),
         speculative: DisjointAttempts::default(),
-        trials,
+        groups,
         excluded,
-        trials_made: *trials_made,
+        groups_made: *groups_made,
     })
 }
 
@@ -134,8 +134,8 @@ impl Run {
         for (attempt, grant) in &loaded.lapsed {
             flight.lapsed.insert(*attempt, grant.clone());
         }
-        (flight.trials, flight.excluded) = (loaded.trials, loaded.excluded);
-        flight.trials_made = loaded.trials_made;
+        (flight.groups, flight.excluded) = (loaded.groups, loaded.excluded);
+        flight.groups_made = loaded.groups_made;
         Ok(())
     }
 

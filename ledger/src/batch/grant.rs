@@ -5,7 +5,7 @@
 //! *lapsed* grant are pending again, and until another slot gets them the ledger accepts a late result under that
 //! attempt.
 
-use crate::batch::bisection::TrialNo;
+use crate::batch::bisection::GroupNo;
 use crate::kernel::id::{LedgerMs, SlotRef};
 use crate::kernel::rows::Rows;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,6 @@ pub(crate) struct Grant {
     pub(crate) rows: Rows,
     /// When they were granted.
     pub(crate) granted_at: LedgerMs,
-    /// The trial that they are, or are a part of.
-    pub(crate) trial: Option<TrialNo>,
+    /// The bisection group that they are, or are a part of.
+    pub(crate) group: Option<GroupNo>,
 }

@@ -4,18 +4,18 @@
 //! engine that it shared with other rows. While the incident is open, the row's slot comes after other slots. It is
 //! open for [`limits::SECOND_SLOT_WAIT_MS`], until the first `Tick` at its time. The next incident replaces it, but
 //! does not prolong the wait if it is of the same slot and the wait is not over. A closed incident still says where
-//! the row, alone, last killed an engine. It is removed when the row is decided, or when a user retries it. A trial
+//! the row, alone, last killed an engine. It is removed when the row is decided, or when a user retries it. A group
 //! has the incident of its first row.
 //!
-//! Below that version rows have none. A run has a list instead: by trial of one row, the slot whose engine died of
+//! Below that version rows have none. A run has a list instead: by group of one row, the slot whose engine died of
 //! it, and until when other slots come first. The list does not become incidents: images and digests of these
-//! versions have it, and its entries stay with the trial, whatever becomes of the row. The command that raises the
+//! versions have it, and its entries stay with the group, whatever becomes of the row. The command that raises the
 //! version drops it.
 //!
 //! Absent: which pending rows an incident keeps from a slot (`avoided_rows.rs`), what follows if an engine dies again
 //! (`blame.rs`), and what counts against a slot (`slot_incidents.rs`).
 
-use crate::batch::bisection::TrialNo;
+use crate::batch::bisection::GroupNo;
 use crate::batch::failure_record::FailureRecord;
 use crate::batch::run::{InFlight, Run};
 use crate::kernel::id::{LedgerMs, RunNo, SlotNo, SlotRef};
@@ -75,9 +75,9 @@ impl Run {
         true
     }
 
-    /// The open incident of the first row that a trial has, pending or waiting.
-    pub(crate) fn incident_of_trial(&self, trial: TrialNo) -> Option<&Incident> {
-        let &(row, _) = self.flight.trials.get(&trial)?.rows.ranges().first()?;
+    /// The open incident of the first row that a group has, pending or waiting.
+    pub(crate) fn incident_of_group(&self, group: GroupNo) -> Option<&Incident> {
+        let &(row, _) = self.flight.groups.get(&group)?.rows.ranges().first()?;
         self.failures.get(&row)?.open_incident()
     }
 }
@@ -125,20 +125,20 @@ impl Ledger {
         }
     }
 
-    /// Whether a slot comes after other slots for a trial.
-    pub(crate) fn is_excluded(&self, run: &Run, slot: SlotRef, trial: TrialNo) -> bool {
+    /// Whether a slot comes after other slots for a group.
+    pub(crate) fn is_excluded(&self, run: &Run, slot: SlotRef, group: GroupNo) -> bool {
         match self.asks_a_second_slot() {
-            true => run.incident_of_trial(trial).is_some_and(|i| self.is_named(slot, &i.at)),
-            false => run.flight.excluded.get(&trial).is_some_and(|(at, _)| *at == slot),
+            true => run.incident_of_group(group).is_some_and(|i| self.is_named(slot, &i.at)),
+            false => run.flight.excluded.get(&group).is_some_and(|(at, _)| *at == slot),
         }
     }
 
-    /// The slot that comes after other slots for a trial, and until when.
-    pub(crate) fn excluded_slot(&self, run: &Run, trial: TrialNo) -> Option<(SlotRef, LedgerMs)> {
+    /// The slot that comes after other slots for a group, and until when.
+    pub(crate) fn excluded_slot(&self, run: &Run, group: GroupNo) -> Option<(SlotRef, LedgerMs)> {
         if !self.asks_a_second_slot() {
-            return run.flight.excluded.get(&trial).copied();
+            return run.flight.excluded.get(&group).copied();
         }
-        let incident = run.incident_of_trial(trial)?;
+        let incident = run.incident_of_group(group)?;
         let name = (run.head.namespace.clone(), incident.at.worker.clone());
         let session = self.workers.named(&name)?;
         Some((SlotRef { session, slot: incident.at.slot }, incident.until?))
@@ -148,7 +148,7 @@ impl Ledger {
 // Below cluster version 3.
 
 impl InFlight {
-    /// When the first slot may have its trial again.
+    /// When the first slot may have its group again.
     pub(crate) fn excluded_until(&self) -> Option<LedgerMs> {
         self.excluded.values().map(|excluded| excluded.1).min()
     }
@@ -162,12 +162,12 @@ impl InFlight {
 }
 
 impl Ledger {
-    /// Other slots come first for the latest trial of a run.
-    pub(crate) fn exclude_from_latest_trial(&mut self, no: RunNo, slot: SlotRef) {
+    /// Other slots come first for the latest group of a run.
+    pub(crate) fn exclude_from_latest_group(&mut self, no: RunNo, slot: SlotRef) {
         let until = LedgerMs(self.meta.clock.0.saturating_add(limits::OTHER_SLOTS_FIRST_MS));
         let by_incident = self.asks_a_second_slot();
         let Some(run) = self.runs.get_mut(&no).filter(|_| !by_incident) else { return };
-        run.flight.excluded.insert(run.flight.trials_made, (slot, until));
+        run.flight.excluded.insert(run.flight.groups_made, (slot, until));
         self.runs.mark(no);
     }
 }

@@ -52,8 +52,8 @@ pub struct ItemView {
     pub place: ItemPlace,
     /// The second slot that runs it, at a run's tail. The first of the two that reports decides the row.
     pub speculative: Option<(SlotRef, Attempt)>,
-    /// The rows of its trial, itself included; empty if it is no suspect.
-    pub trial: Rows,
+    /// The rows of its bisection group, itself included; empty if it is no suspect.
+    pub group: Rows,
     /// Its history.
     pub failure_record: FailureRecord,
 }
@@ -84,9 +84,9 @@ impl Ledger {
                 let fresh = run.head.next_fresh.max(from)..run.head.rows;
                 let fresh = fresh.filter(|row| run.outcome(*row) == Outcome::NONE).take(max);
                 let fresh = Rows::from_ranges(fresh.map(|row| (row, 1))).unwrap_or_default();
-                let trials = run.ready_trials().map(|t| &t.1.rows);
+                let groups = run.ready_groups().map(|t| &t.1.rows);
                 let returned: Vec<u64> = run.flight.returned.from(from).take(max).collect();
-                let mut rows = first(trials.chain([&fresh]), from, max);
+                let mut rows = first(groups.chain([&fresh]), from, max);
                 rows.extend(returned);
                 rows.sort_unstable();
                 rows.truncate(max);
@@ -133,14 +133,14 @@ fn item_of(run: &Run, row: u64) -> ItemView {
     };
     let speculative =
         run.flight.speculative.iter().find(|speculative| speculative.1.rows.contains(row));
-    let own = || run.flight.trials.values().map(|t| &t.rows).find(|rows| rows.contains(row));
-    let held = grant.filter(|g| g.1.trial.is_some()).map(|g| &g.1.rows);
+    let own = || run.flight.groups.values().map(|t| &t.rows).find(|rows| rows.contains(row));
+    let held = grant.filter(|g| g.1.group.is_some()).map(|g| &g.1.rows);
     ItemView {
         row,
         segment: SegmentNo(run.segment_at(row) as u32),
         place,
         speculative: speculative.map(|(attempt, speculative)| (speculative.slot, *attempt)),
-        trial: held.or_else(own).cloned().unwrap_or_default(),
+        group: held.or_else(own).cloned().unwrap_or_default(),
         failure_record,
     }
 }

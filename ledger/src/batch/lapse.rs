@@ -14,7 +14,7 @@ use crate::machine::ledger::Ledger;
 
 impl Ledger {
     /// Takes some rows from an attempt for good: it may no longer decide them. Rows that no other slot runs become
-    /// pending again, a trial's rows as a trial. Returns these rows.
+    /// pending again, a group's rows as a group. Returns these rows.
     pub(crate) fn give_back(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) -> Rows {
         let aside = self.release_shared_rows(no, attempt, rows);
         let (_, rows) = rows.partition(&aside);
@@ -22,10 +22,10 @@ impl Ledger {
             return rows;
         }
         let live = self.runs.get(&no).and_then(|r| r.flight.grants.get(&attempt));
-        let trial = live.and_then(|grant| grant.trial);
+        let group = live.and_then(|grant| grant.group);
         self.release(no, attempt, &rows);
         if let Some(run) = self.runs.get_mut(&no) {
-            run.put_back(trial, &rows);
+            run.put_back(group, &rows);
             run.head.counts.returned += rows.len();
         }
         self.refresh_active(no);

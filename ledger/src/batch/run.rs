@@ -1,12 +1,12 @@
 //! A run: its input, its pending rows, the holders of rows, and the outcome of each row.
 //!
 //! *Invariant:* every row is in exactly one of these: fresh (`next_fresh ..`, except for rows that were carried over,
-//! which are decided), returned, in a trial that is ready, in a live grant, waiting (its failure record says until
-//! when), or decided in its segment. The first three are the pending ones; trials go first, then returned rows.
+//! which are decided), returned, in a group that is ready, in a live grant, waiting (its failure record says until
+//! when), or decided in its segment. The first three are the pending ones; groups go first, then returned rows.
 
 use crate::batch::attempts::Attempts;
 use crate::batch::avoided_rows::{Avoided, KeptFrom};
-use crate::batch::bisection::{Trial, TrialNo};
+use crate::batch::bisection::{BisectionGroup, GroupNo};
 use crate::batch::completion_webhook::WebhookState;
 use crate::batch::disjoint_attempts::DisjointAttempts;
 use crate::batch::failure_record::FailureRecord;
@@ -135,13 +135,13 @@ pub(crate) struct InFlight {
     pub(crate) lapsed: DisjointAttempts,
     /// Second attempts of rows that are in `grants` too.
     pub(crate) speculative: DisjointAttempts,
-    pub(crate) trials: BTreeMap<TrialNo, Trial>,
-    /// Below cluster version 3, for each trial of one row whose engine died: the slot of that engine, and until when
-    /// other slots come first, also while another slot holds the trial. From version 3 on, the rows' incidents record
+    pub(crate) groups: BTreeMap<GroupNo, BisectionGroup>,
+    /// Below cluster version 3, for each group of one row whose engine died: the slot of that engine, and until when
+    /// other slots come first, also while another slot holds the group. From version 3 on, the rows' incidents record
     /// it.
-    pub(crate) excluded: BTreeMap<TrialNo, (SlotRef, LedgerMs)>,
-    /// Trials made so far.
-    pub(crate) trials_made: TrialNo,
+    pub(crate) excluded: BTreeMap<GroupNo, (SlotRef, LedgerMs)>,
+    /// Bisection groups made so far.
+    pub(crate) groups_made: GroupNo,
 }
 
 /// One run.
@@ -157,16 +157,16 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn pending(&self) -> u64 {
-        self.pending_beside_trials() + self.ready_trials().map(|t| t.1.rows.len()).sum::<u64>()
+        self.pending_beside_groups() + self.ready_groups().map(|t| t.1.rows.len()).sum::<u64>()
     }
 
     /// Pending rows that may be granted beside other rows.
-    pub(crate) fn pending_beside_trials(&self) -> u64 {
+    pub(crate) fn pending_beside_groups(&self) -> u64 {
         self.fresh() + self.flight.returned.len()
     }
 
-    /// Pending rows that are no trial's and may be granted now: a canary holds back the others.
-    pub(crate) fn grantable_beside_trials(&self) -> u64 {
+    /// Pending rows that are no group's and may be granted now: a canary holds back the others.
+    pub(crate) fn grantable_beside_groups(&self) -> u64 {
         self.grantable_fresh() + self.flight.returned.len()
     }
 
@@ -176,7 +176,7 @@ impl Run {
     }
 
     pub(crate) fn has_grantable(&self) -> bool {
-        self.grantable_beside_trials() > 0 || self.ready_trials().next().is_some()
+        self.grantable_beside_groups() > 0 || self.ready_groups().next().is_some()
     }
 
     /// Rows that were never granted and have no outcome.
@@ -234,7 +234,7 @@ impl Run {
         self.flight.lapsed.outdate(rows);
     }
 
-    /// Takes up to `count` pending rows outside of trials, returned ones first, except those that are kept from a
+    /// Takes up to `count` pending rows outside of groups, returned ones first, except those that are kept from a
     /// worker.
     pub(crate) fn take_pending(&mut self, count: u32, kept_from: Option<KeptFrom<'_>>) -> Rows {
         let mut rows = self.take_returned(count, kept_from);
@@ -261,9 +261,9 @@ impl Run {
     pub(crate) fn release_lapsed(&mut self, attempt: Attempt, rows: &Rows) -> u64 {
         let Some(lapsed) = self.flight.lapsed.get(&attempt) else { return 0 };
         let (late, _) = rows.partition(&lapsed.rows);
-        let trial = lapsed.trial;
+        let group = lapsed.group;
         self.flight.lapsed.take(&attempt, &late);
-        self.take_back(trial, &late);
+        self.take_back(group, &late);
         late.len()
     }
 

@@ -25,7 +25,7 @@ impl Ledger {
         }
         let Some(run) = self.runs.get_mut(&no) else { return };
         run.flight.lapsed.clear();
-        run.dissolve_trials();
+        run.dissolve_groups();
         run.notify(ctx);
         run.head.state = state;
         run.head.reason = reason;

@@ -1,4 +1,4 @@
-//! Runs by what they may give: those with trials, those near their tails, and those that are paused.
+//! Runs by what they may give: those with bisection groups, those near their tails, and those that are paused.
 //!
 //! *Invariant:* the lists are those of the records whenever [`Ledger::refresh_active`] has seen the last change of each
 //! run. So a pull looks at these runs only, and not at all runs.
@@ -13,24 +13,24 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Lists of runs. Derived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunLists {
-    /// Runs that have a trial to give.
-    trials: BTreeSet<RunNo>,
+    /// Runs that have a group to give.
+    groups: BTreeSet<RunNo>,
     /// The same, by their needs.
-    trials_of: BTreeMap<NeedNo, BTreeSet<RunNo>>,
+    groups_of: BTreeMap<NeedNo, BTreeSet<RunNo>>,
     /// Runs at their tails, and runs that will be once a slot holds a row of them.
     tails: BTreeSet<RunNo>,
     paused: BTreeSet<RunNo>,
 }
 
 impl RunLists {
-    /// The runs that have a trial to give.
-    pub(super) fn trials(&self) -> impl Iterator<Item = RunNo> {
-        self.trials.iter().copied()
+    /// The runs that have a group to give.
+    pub(super) fn groups(&self) -> impl Iterator<Item = RunNo> {
+        self.groups.iter().copied()
     }
 
     /// Those of them with this need.
-    pub(super) fn trials_of(&self, need: NeedNo) -> impl Iterator<Item = RunNo> {
-        self.trials_of.get(&need).into_iter().flatten().copied()
+    pub(super) fn groups_of(&self, need: NeedNo) -> impl Iterator<Item = RunNo> {
+        self.groups_of.get(&need).into_iter().flatten().copied()
     }
 
     /// The runs at their tails, and those that will be once a slot holds a row of them.
@@ -56,20 +56,20 @@ impl RunLists {
         }
     }
 
-    /// Notes whether a run with this need has a trial to give.
+    /// Notes whether a run with this need has a group to give.
     fn set_tries(&mut self, no: RunNo, need: Option<NeedNo>, tries: bool) {
         let changes = match tries {
-            true => self.trials.insert(no),
-            false => self.trials.remove(&no),
+            true => self.groups.insert(no),
+            false => self.groups.remove(&no),
         };
         let Some(need) = need.filter(|_| changes) else { return };
-        let runs = self.trials_of.entry(need).or_default();
+        let runs = self.groups_of.entry(need).or_default();
         match tries {
             true => runs.insert(no),
             false => runs.remove(&no),
         };
         if runs.is_empty() {
-            self.trials_of.remove(&need);
+            self.groups_of.remove(&need);
         }
     }
 
@@ -87,9 +87,9 @@ impl RunLists {
         runs: impl Iterator<Item = &'a Run>,
         need: impl Fn(RunNo) -> Option<NeedNo>,
     ) -> Result<(), String> {
-        let (mut tails, mut paused, mut trials) =
+        let (mut tails, mut paused, mut groups) =
             (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        let mut trials_of: BTreeMap<NeedNo, BTreeSet<RunNo>> = BTreeMap::new();
+        let mut groups_of: BTreeMap<NeedNo, BTreeSet<RunNo>> = BTreeMap::new();
         for run in runs {
             if run.nears_tail() {
                 tails.insert(run.no);
@@ -97,10 +97,10 @@ impl RunLists {
             if run.head.state == RunState::Paused {
                 paused.insert(run.no);
             }
-            if run.gives() && run.ready_trials().next().is_some() {
-                trials.insert(run.no);
+            if run.gives() && run.ready_groups().next().is_some() {
+                groups.insert(run.no);
                 if let Some(need) = need(run.no) {
-                    trials_of.entry(need).or_default().insert(run.no);
+                    groups_of.entry(need).or_default().insert(run.no);
                 }
             }
         }
@@ -110,12 +110,12 @@ impl RunLists {
         if paused != self.paused {
             return Err(format!("the paused runs are {paused:?}, not {:?}", self.paused));
         }
-        if trials != self.trials {
-            return Err(format!("runs with trials: {trials:?}, not {:?}", self.trials));
+        if groups != self.groups {
+            return Err(format!("runs with trials: {groups:?}, not {:?}", self.groups));
         }
-        match trials_of == self.trials_of {
+        match groups_of == self.groups_of {
             true => Ok(()),
-            false => Err(format!("trials by need: {trials_of:?}, not {:?}", self.trials_of)),
+            false => Err(format!("trials by need: {groups_of:?}, not {:?}", self.groups_of)),
         }
     }
 }
@@ -138,7 +138,7 @@ impl Ledger {
             time: if self.is_fair() { run.head.service } else { 0 },
             run: no,
         });
-        let tries = turn.is_some() && run.is_some_and(|run| run.ready_trials().next().is_some());
+        let tries = turn.is_some() && run.is_some_and(|run| run.ready_groups().next().is_some());
         match run {
             Some(run) => self.index.set_run(no, (&run.head.namespace, &run.head.spec), turn),
             None => self.index.remove_run(no),

@@ -216,7 +216,7 @@ mod tests {
             runs.by_no.insert(no, Run { no, head, ..Run::default() });
         }
         let slot = SlotRef { session: SessionId(1), slot: SlotNo(0) };
-        let empty = Grant { slot, rows: Rows::default(), granted_at: LedgerMs(0), trial: None };
+        let empty = Grant { slot, rows: Rows::default(), granted_at: LedgerMs(0), group: None };
         runs.lapse(live, Attempt::at(1, 0), empty, &Rows::range(0, 1));
         // Each had some once; most no longer exist or have ended since.
         runs.lapsed = (1..=last + 9).map(RunNo).collect();

@@ -1,14 +1,14 @@
 //! Which runs serve a slot's pull.
 //!
 //! Priority is strict; within one priority, runs share fairly by weight: see [`fair`]. *Invariant:* the choice
-//! depends on the log alone. A run whose turn it is gives its trials before its other rows; each row of a trial costs
+//! depends on the log alone. A run whose turn it is gives its groups before its other rows; each row of a group costs
 //! as much as any other.
 
 mod fair;
 mod levels;
 mod turns;
 
-use crate::batch::bisection::{Offered, TrialNo};
+use crate::batch::bisection::{GroupNo, Offered};
 use crate::batch::eligibility::Turn;
 use crate::fleet::worker::Slot;
 use crate::identity::namespace::Namespace;
@@ -18,16 +18,16 @@ use crate::machine::ledger::Ledger;
 /// A run that could serve a pull.
 struct Candidate {
     run: RunNo,
-    /// Rows outside of its trials.
+    /// Rows outside of its groups.
     rows: u64,
-    trial: Option<Offered>,
+    group: Option<Offered>,
     weight: u64,
 }
 
 impl Candidate {
-    /// The trial that comes before its other rows, for a slot that already got rows of other runs or not.
-    fn trial(&self, got: bool) -> Option<(RunNo, TrialNo)> {
-        self.trial.filter(|t| t.free || !got).map(|t| (self.run, t.trial))
+    /// The group that comes before its other rows, for a slot that already got rows of other runs or not.
+    fn group(&self, got: bool) -> Option<(RunNo, GroupNo)> {
+        self.group.filter(|t| t.free || !got).map(|t| (self.run, t.group))
     }
 }
 
@@ -36,8 +36,8 @@ impl Candidate {
 pub(crate) struct Share {
     /// The number of rows per run.
     pub(crate) rows: Vec<(RunNo, u32)>,
-    /// A trial whose turn it is: at once, if the slot holds nothing and got nothing else.
-    pub(crate) trial: Option<(RunNo, TrialNo)>,
+    /// A group whose turn it is: at once, if the slot holds nothing and got nothing else.
+    pub(crate) group: Option<(RunNo, GroupNo)>,
 }
 
 impl Share {
@@ -63,12 +63,12 @@ impl Ledger {
         }
     }
 
-    /// The runs that have rows to give to a slot, in turn order. A cordoned slot gets only trials.
+    /// The runs that have rows to give to a slot, in turn order. A cordoned slot gets only groups.
     pub(crate) fn turns_for(&self, pulls: &Slot) -> impl Iterator<Item = Turn> {
         let mut tries: Vec<Turn> = Vec::new();
         let mut cohort = None;
         if pulls.cordon.is_some() {
-            let fitting = self.run_lists.trials().filter(|no| self.index.fits(pulls.offer_no, *no));
+            let fitting = self.run_lists.groups().filter(|no| self.index.fits(pulls.offer_no, *no));
             tries.extend(fitting.filter_map(|no| self.index.turn(no)));
             tries.sort_unstable();
         } else {
@@ -84,9 +84,9 @@ impl Ledger {
             None => self.grantable_to(run, worker, slot.slot).min(run.room()),
             Some(_) => 0,
         };
-        let trial = self.offered_trial(run, slot, empty);
+        let group = self.offered_group(run, slot, empty);
         let weight = run.head.spec.weight.into();
-        (rows > 0 || trial.is_some()).then_some(Candidate { run: no, rows, trial, weight })
+        (rows > 0 || group.is_some()).then_some(Candidate { run: no, rows, group, weight })
     }
 
     /// Rows that a namespace's runs together may still be granted.

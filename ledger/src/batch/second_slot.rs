@@ -1,8 +1,8 @@
 //! Shows readers which rows of a run wait for a slot other than the one that had them.
 //!
-//! *Invariant:* reading changes nothing. Rows of trials are named; other rows are counted by slot, and no row is
+//! *Invariant:* reading changes nothing. Rows of bisection groups are named; other rows are counted by slot, and no row is
 //! visited. The answer is empty unless the run has nothing else to give.
-//! Absent: which trials and rows a slot does not get (`incident.rs`, `avoided_rows.rs`).
+//! Absent: which groups and rows a slot does not get (`incident.rs`, `avoided_rows.rs`).
 
 use crate::batch::incident::EndKind;
 use crate::batch::run::Run;
@@ -18,34 +18,34 @@ const CHECKED_MAX: usize = 64;
 impl Ledger {
     /// Describes the rows that wait for another slot; empty if any slot that asks now may get rows.
     pub(crate) fn waits_for_another_slot(&self, run: &Run) -> String {
-        let others = run.grantable_beside_trials() > run.flight.avoided.listed();
+        let others = run.grantable_beside_groups() > run.flight.avoided.listed();
         if !self.asks_a_second_slot() || others || run.room() == 0 {
             return String::new();
         }
-        match (self.waiting_trials(run), self.waiting_rows(run)) {
-            (Some(trials), Some(rows)) if trials.is_empty() || rows.is_empty() => trials + &rows,
-            (Some(trials), Some(rows)) => format!("{trials}; {rows}"),
+        match (self.waiting_groups(run), self.waiting_rows(run)) {
+            (Some(groups), Some(rows)) if groups.is_empty() || rows.is_empty() => groups + &rows,
+            (Some(groups), Some(rows)) => format!("{groups}; {rows}"),
             _ => String::new(),
         }
     }
 
-    /// The trials that wait; `None` if one does not.
-    fn waiting_trials(&self, run: &Run) -> Option<String> {
+    /// The groups that wait; `None` if one does not.
+    fn waiting_groups(&self, run: &Run) -> Option<String> {
         let mut waiting = Vec::new();
-        for (number, trial) in run.ready_trials() {
+        for (number, group) in run.ready_groups() {
             let excluded = self.excluded_slot(run, number)?;
             if !self.another_slot_takes(run, excluded.0) {
                 return None;
             }
-            waiting.push((number, trial, excluded));
+            waiting.push((number, group, excluded));
         }
-        let Some((number, trial, (at, until))) = waiting.first() else {
+        let Some((number, group, (at, until))) = waiting.first() else {
             return Some(String::new());
         };
         let name = self.worker_name(at.session).map_or("", |name| name.1);
-        let (slot, rows) = (at.slot, &trial.rows);
+        let (slot, rows) = (at.slot, &group.rows);
         let noun = if rows.len() == 1 { "row" } else { "rows" };
-        let what = match run.incident_of_trial(*number).map(|incident| incident.end) {
+        let what = match run.incident_of_group(*number).map(|incident| incident.end) {
             Some(EndKind::RowFailed) => format!("{noun} {rows} failed at {name} slot {slot}"),
             _ => format!("an engine of {name} slot {slot} died of {noun} {rows}"),
         };
@@ -53,13 +53,13 @@ impl Ledger {
         let more = match waiting.len() {
             1 => String::new(),
             2 => "; 1 more group of rows waits too".to_owned(),
-            trials => format!("; {} more groups of rows wait too", trials - 1),
+            groups => format!("; {} more groups of rows wait too", groups - 1),
         };
         let they_wait = they_wait(rows.len());
         Some(format!("{what}: {they_wait} for another slot, for {seconds} s at most{more}"))
     }
 
-    /// The waiting rows outside of trials, counted by the slot that failed them last; `None` if some do not wait.
+    /// The waiting rows outside of groups, counted by the slot that failed them last; `None` if some do not wait.
     fn waiting_rows(&self, run: &Run) -> Option<String> {
         let (mut named, mut more, mut all) = (Vec::new(), 0, 0);
         for (number, (worker, slot, rows)) in run.flight.avoided.by_slot().enumerate() {

@@ -48,7 +48,7 @@ impl Ledger {
         let first = self.slot(SlotRef { session, slot: SlotNo(0) });
         let grant = self.runs.get(&no).and_then(|run| run.flight.grants.get(&attempt));
         first.is_some_and(|slot| slot.trial.is_none())
-            && grant.is_none_or(|grant| grant.trial.is_none())
+            && grant.is_none_or(|grant| grant.group.is_none())
     }
 
     /// Moves the rest of an attempt to the first slot of its session.
@@ -80,7 +80,7 @@ impl Ledger {
     }
 
     /// Returns rows to a worker that still holds them from a session that has ended, unless another slot
-    /// got them since. So it does not run them twice. A trial's rows go back to their trial.
+    /// got them since. So it does not run them twice. A group's rows go back to their group.
     pub(crate) fn adopt_held(&mut self, ctx: &Context, session: SessionId, held: &[HeldRows]) {
         for HeldRows { run: no, attempt, rows } in held {
             if self.is_foreign(session, *no) {
@@ -89,7 +89,7 @@ impl Ledger {
             let slots = self.workers.get(&session).map_or(0, |worker| worker.slots.len());
             let Some(run) = self.runs.get_mut(no).filter(|run| !run.ended()) else { continue };
             let Some(grant) = run.flight.lapsed.get(attempt) else { continue };
-            if self.workers.contains_key(&grant.slot.session) || grant.trial.is_some() {
+            if self.workers.contains_key(&grant.slot.session) || grant.group.is_some() {
                 continue;
             }
             let same = Some(grant.slot.slot).filter(|slot| usize::from(slot.0) < slots);
@@ -139,21 +139,21 @@ impl Ledger {
     }
 
     fn revive(&mut self, ctx: &Context, no: RunNo, attempt: Attempt) {
-        let company = |slot: &Slot, trial: bool| match slot.trial {
+        let company = |slot: &Slot, suspects: bool| match slot.trial {
             Some(own) => own != (no, attempt),
-            None => trial && slot.rows_held > 0,
+            None => suspects && slot.rows_held > 0,
         };
         let Some(run) = self.runs.get(&no).filter(|r| !r.ended()) else { return };
         let Some(grant) = run.flight.lapsed.get(&attempt) else { return };
-        let (at, trial) = (grant.slot, grant.trial);
-        if self.slot_mut(at).is_none_or(|slot| company(slot, trial.is_some())) {
+        let (at, group) = (grant.slot, grant.group);
+        if self.slot_mut(at).is_none_or(|slot| company(slot, group.is_some())) {
             return; // A trial has no company: what would be beside it stays pending.
         }
         let Some(run) = self.runs.get_mut(&no) else { return };
         let Some(grant) = run.flight.lapsed.remove(&attempt) else { return };
         let (slot, len) = (grant.slot, grant.rows.len());
         let back = HeldRows { run: no, attempt, rows: grant.rows.clone() };
-        run.take_back(trial, &grant.rows);
+        run.take_back(group, &grant.rows);
         run.head.counts.running += len;
         run.head.counts.returned = run.head.counts.returned.saturating_sub(len);
         match run.flight.grants.get_mut(&attempt) {
@@ -166,7 +166,7 @@ impl Ledger {
         if let Some(held) = self.slot_mut(slot) {
             held.held.insert((no, attempt));
             held.rows_held += len;
-            held.trial = held.trial.or(trial.map(|_| (no, attempt)));
+            held.trial = held.trial.or(group.map(|_| (no, attempt)));
         }
         self.runs.mark(no);
         self.emit(ctx, EventKind::Granted { slot, held: back, how: "back" });

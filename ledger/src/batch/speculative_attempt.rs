@@ -97,7 +97,7 @@ impl Run {
         let old = |g: &&Grant| {
             g.granted_at.0.saturating_add(limits::SPECULATE_AFTER_MS) <= now.0
                 && Some(g.slot.session) != session
-                && g.trial.is_none()
+                && g.group.is_none()
         };
         let mut found = Vec::new();
         let mut left = want;
@@ -189,7 +189,7 @@ impl Ledger {
     ) -> Option<GrantedRows> {
         let granted_at = self.meta.clock;
         let run = self.runs.change(&held.run)?;
-        let grant = Grant { slot, rows: held.rows.clone(), granted_at, trial: None };
+        let grant = Grant { slot, rows: held.rows.clone(), granted_at, group: None };
         run.flight.speculative.insert(held.attempt, grant);
         run.head.counts.speculative_rows += held.rows.len();
         let segments = run.segments_of(&held.rows);

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a row moves only while it is live under the attempt and session that yielded it, so a result that won
 //! first stays, and a later one is refused. Rows that the idle slot cannot take are pending: no row is lost between
-//! the two slots, and none has two holders. A trial's rows stay together: they go back to their trial. A row that
+//! the two slots, and none has two holders. A group's rows stay together: they go back to their group. A row that
 //! another slot runs too stays with that slot alone. Rows that the idle slot failed last do not move to it while
 //! another slot fits: `avoided_rows.rs`.
 //!
@@ -98,7 +98,7 @@ impl Ledger {
             self.emit_returned(ctx, victim, (set.run, set.attempt), &aside, "nacked");
             live.subtract(&aside);
             let tried = self.runs.get(&set.run).and_then(|r| r.flight.grants.get(&set.attempt));
-            let moves = room > 0 && tried.is_none_or(|grant| grant.trial.is_none());
+            let moves = room > 0 && tried.is_none_or(|grant| grant.group.is_none());
             let mut fit = live.partition(&self.kept_of(idle_slot.slot, set.run, &live)).1;
             if !fit.is_empty() && moves && self.may_steal(idle_slot.slot, set.run) {
                 let attempt = stolen.get(&set.run).map(|s| s.0).or_else(|| ctx.attempt());
@@ -125,7 +125,7 @@ impl Ledger {
         }
         let takes = |w| self.takes_work(w, idle_slot.slot.slot.0 as usize);
         let takes = self.workers.get(&idle_slot.slot.session).is_some_and(takes);
-        if !takes || self.own_trial(idle_slot.slot).is_some() {
+        if !takes || self.own_group(idle_slot.slot).is_some() {
             return 0;
         }
         match self.pull_slot(idle_slot.slot) {
@@ -162,7 +162,7 @@ impl Ledger {
             slot: idle_slot,
             rows: Rows::default(),
             granted_at: now,
-            trial: None,
+            group: None,
         });
         grant.rows.unite(rows);
         run.head.counts.running += rows.len();

@@ -144,7 +144,7 @@ impl Ledger {
             for HeldRows { run: no, attempt, rows } in unreported_starts {
                 let Some(run) = self.runs.get(no) else { continue };
                 let own = run.flight.grants.get(attempt).filter(|g| g.slot.session == session);
-                let Some(own) = own.filter(|grant| grant.trial.is_none()) else { continue };
+                let Some(own) = own.filter(|grant| grant.group.is_none()) else { continue };
                 let (mut rows, _) = rows.partition(&own.rows);
                 rows = run.flight.speculative.without(&rows);
                 if !rows.is_empty() {

@@ -124,7 +124,7 @@ impl Ledger {
         for (no, attempt) in held {
             let Some(run) = self.runs.get_mut(&no) else { continue };
             let Some(grant) = run.flight.grants.get(&attempt) else { continue };
-            let (slot, trial, whole) = (grant.slot, grant.trial.is_some(), grant.rows.len());
+            let (slot, trial, whole) = (grant.slot, grant.group.is_some(), grant.rows.len());
             let named = |sets: &[HeldRows]| {
                 let of = sets.iter().filter(|set| set.run == no && set.attempt == attempt);
                 of.fold(Rows::default(), |mut all, set| {

@@ -78,7 +78,7 @@ impl Ledger {
             };
             // A trial starts as soon as it arrives, because its slot has nothing else.
             let grant = self.runs.get(&no).and_then(|run| run.flight.grants.get(&attempt));
-            if grant.is_some_and(|grant| grant.trial.is_some()) {
+            if grant.is_some_and(|grant| grant.group.is_some()) {
                 continue;
             }
             let idle = rows.partition(&running).1;

@@ -59,7 +59,7 @@ impl<K: Ord + Clone> DeadlineQueue<K> {
 pub(crate) struct Deadlines {
     /// When runs end by their own deadlines.
     pub(crate) runs: DeadlineQueue<RunNo>,
-    /// When the first trial of a run may go to the excluded slot again.
+    /// When the first bisection group of a run may go to the excluded slot again.
     pub(crate) exclusions: DeadlineQueue<RunNo>,
     /// When the oldest attempt of a run times out.
     pub(crate) attempts: DeadlineQueue<RunNo>,

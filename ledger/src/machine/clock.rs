@@ -108,7 +108,7 @@ impl Ledger {
         let mut due: BTreeMap<RunNo, (LedgerMs, BTreeSet<u64>)> = BTreeMap::new();
         let mut last = None;
         while let Some((at, no, row)) = self.runs.first_wait().filter(|wait| wait.0 <= now) {
-            // Rows of one trial wait until the same time, and come back together.
+            // Rows of one group wait until the same time, and come back together.
             if budget.is_spent() && last != Some((at, no)) {
                 break;
             }
@@ -123,9 +123,9 @@ impl Ledger {
             let Some(run) = self.runs.change(&no) else { continue };
             let mut rows = Rows::default();
             due.into_iter().for_each(|row| rows.push(row, 1));
-            // Trials that keep waiting still have their rows among the waiting ones: the budget may have ended before
+            // Groups that keep waiting still have their rows among the waiting ones: the budget may have ended before
             // them.
-            run.end_trial_waits(until, &mut rows);
+            run.end_group_waits(until, &mut rows);
             run.bring_back(&rows);
             self.refresh_active(no);
         }

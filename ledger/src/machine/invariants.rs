@@ -97,7 +97,7 @@ impl Ledger {
             ensure!(rows == slot.rows_held, "{at:?} holds {rows} rows, says {}", slot.rows_held);
             let trial = |held: &&(RunNo, Attempt)| {
                 let grant = self.runs.get(&held.0).and_then(|r| r.flight.grants.get(&held.1));
-                grant.is_some_and(|g| g.trial.is_some())
+                grant.is_some_and(|g| g.group.is_some())
             };
             let trial = slot.held.iter().find(trial).copied();
             ensure!(slot.trial == trial, "{at:?} is in trial {trial:?}, says {:?}", slot.trial);
@@ -134,7 +134,7 @@ impl Ledger {
     }
 }
 
-/// `incidents`: rows have incidents, and trials exclude no slots.
+/// `incidents`: rows have incidents, and groups exclude no slots.
 fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
     let (head, flight) = (&run.head, &run.flight);
     let c = head.counts;
@@ -157,9 +157,9 @@ fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
     ensure!(now == then, "rows that workers failed are {now:?}, not {then:?}");
     ensure!(claim(&returned), "returned rows overlap");
     let mut running = 0;
-    check_trials(run, incidents)?;
-    for (no, trial) in flight.trials.iter().filter(|(_, trial)| trial.not_before.is_none()) {
-        ensure!(claim(&trial.rows), "a row of trial {no} is somewhere else");
+    check_groups(run, incidents)?;
+    for (no, group) in flight.groups.iter().filter(|(_, group)| group.not_before.is_none()) {
+        ensure!(claim(&group.rows), "a row of trial {no} is somewhere else");
     }
     for (attempt, grant) in &flight.grants {
         ensure!(!grant.rows.is_empty(), "attempt {attempt} is empty");
@@ -207,32 +207,32 @@ fn check_forgotten(run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-/// The rows of a trial wait together. See [`check_run`] for `incidents`.
-fn check_trials(run: &Run, incidents: bool) -> Result<(), String> {
+/// The rows of a group wait together. See [`check_run`] for `incidents`.
+fn check_groups(run: &Run, incidents: bool) -> Result<(), String> {
     let flight = &run.flight;
-    for (no, trial) in &flight.trials {
-        ensure!(!trial.rows.is_empty(), "trial {no} is empty");
+    for (no, group) in &flight.groups {
+        ensure!(!group.rows.is_empty(), "trial {no} is empty");
         let wait = |row| run.failures.get(&row).and_then(|t| t.not_before);
-        let same = trial.rows.iter().all(|row| wait(row) == trial.not_before);
+        let same = group.rows.iter().all(|row| wait(row) == group.not_before);
         ensure!(same, "rows of trial {no} wait otherwise than it does");
-        ensure!(*no <= flight.trials_made, "trial {no} was never made");
-        let sole = !flight.excluded.contains_key(no) || trial.rows.len() == 1;
+        ensure!(*no <= flight.groups_made, "trial {no} was never made");
+        let sole = !flight.excluded.contains_key(no) || group.rows.len() == 1;
         ensure!(sole, "trial {no} excludes a slot that no row of it was alone at");
     }
-    let made = flight.excluded.keys().all(|no| *no <= flight.trials_made);
+    let made = flight.excluded.keys().all(|no| *no <= flight.groups_made);
     ensure!(made, "a trial that was never made excludes a slot");
     ensure!(!incidents || flight.excluded.is_empty(), "trials exclude slots beside incidents");
     Ok(())
 }
 
-/// The rows of a lapsed attempt are pending, among `returned` or in a trial, and each has one such attempt.
+/// The rows of a lapsed attempt are pending, among `returned` or in a group, and each has one such attempt.
 fn check_lapsed(flight: &InFlight, returned: &Rows) -> Result<(), String> {
     ensure!(flight.lapsed.is_indexed(), "the indexes of lapsed attempts differ from them");
     let mut lapsed = Rows::default();
     for (attempt, grant) in &flight.lapsed {
-        let own = grant.trial.and_then(|no| flight.trials.get(&no));
-        let trial = own.filter(|t| t.not_before.is_none()).map(|t| &t.rows);
-        let pending = if grant.trial.is_some() { trial } else { Some(returned) };
+        let own = grant.group.and_then(|no| flight.groups.get(&no));
+        let group = own.filter(|t| t.not_before.is_none()).map(|t| &t.rows);
+        let pending = if grant.group.is_some() { group } else { Some(returned) };
         let (pending, lost) = grant.rows.partition(pending.unwrap_or(&Rows::default()));
         ensure!(lost.is_empty(), "lapsed attempt {attempt} has rows that are not pending");
         let before = lapsed.len();
@@ -247,7 +247,7 @@ fn check_speculative(run: &Run) -> Result<(), String> {
     let (mut all, mut total) = (Rows::default(), 0);
     for (attempt, speculative) in &run.flight.speculative {
         ensure!(!speculative.rows.is_empty(), "speculative attempt {attempt} is empty");
-        ensure!(speculative.trial.is_none(), "speculative attempt {attempt} is a trial");
+        ensure!(speculative.group.is_none(), "speculative attempt {attempt} is a trial");
         all.unite(&speculative.rows);
         total += speculative.rows.len();
         let mut alone = speculative.rows.clone();
@@ -258,7 +258,7 @@ fn check_speculative(run: &Run) -> Result<(), String> {
                 shared.is_empty() || apart,
                 "speculative attempt {attempt} of {first} is the same worker's"
             );
-            ensure!(shared.is_empty() || grant.trial.is_none(), "trial {first} has a shadow");
+            ensure!(shared.is_empty() || grant.group.is_none(), "trial {first} has a shadow");
             alone.subtract(&shared);
         }
         ensure!(

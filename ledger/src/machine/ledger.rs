@@ -74,7 +74,7 @@ pub struct Ledger {
     pub(crate) tally: Tally,
     /// Which runs slots may serve, and which run is next.
     pub(crate) index: Eligibility,
-    /// Runs that have trials, near their tails, or are paused.
+    /// Runs that have bisection groups, near their tails, or are paused.
     pub(crate) run_lists: RunLists,
     /// What has changed for turns since this operation began.
     pub(crate) turn_changes: TurnChanges,

@@ -135,13 +135,13 @@ pub struct FlightView {
     pub lapsed: Vec<(SlotRef, HeldRows)>,
     /// Rows that wait after a failure, and until when.
     pub waiting: Vec<(u64, LedgerMs)>,
-    /// Trials: pending ones, waiting ones, and attempts that are trials.
-    pub trials: Vec<TrialView>,
+    /// Bisection groups: pending ones, waiting ones, and those that attempts hold.
+    pub groups: Vec<BisectionGroupView>,
 }
 
-/// A trial at a glance.
+/// Rows that run apart from all others, because an engine died under some of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrialView {
+pub struct BisectionGroupView {
     /// Its number within the run.
     pub number: u32,
     /// Its rows that no slot has.
@@ -172,7 +172,7 @@ impl Ledger {
             speculative: held(&run.flight.speculative),
             lapsed: held(&run.flight.lapsed),
             waiting: run.failures.iter().filter_map(|(r, t)| Some((*r, t.not_before?))).collect(),
-            trials: self.trial_views(run),
+            groups: self.group_views(run),
         })
     }
 
@@ -382,7 +382,7 @@ impl Ledger {
         let Some((worker, pulls)) = self.pulling(slot) else { return false };
         self.turns_for(pulls).filter_map(|turn| self.runs.get(&turn.run)).any(|run| {
             let rows = pulls.cordon.is_none() && self.grantable_to(run, worker, slot.slot) > 0;
-            rows || self.offered_trial(run, slot, pulls.rows_held == 0).is_some()
+            rows || self.offered_group(run, slot, pulls.rows_held == 0).is_some()
         })
     }
 
@@ -391,29 +391,29 @@ impl Ledger {
         let worker = self.workers.get(&slot.session)?;
         let at = slot.slot.0 as usize;
         let pulls = worker.slots.get(at)?;
-        let takes = self.takes_work(worker, at) || self.takes_only_trials(worker, at);
+        let takes = self.takes_work(worker, at) || self.takes_only_groups(worker, at);
         let full = pulls.rows_held >= u64::from(limits::SLOT_ROWS_MAX)
             || self.namespace_room(&worker.namespace) == 0;
-        // A slot that will get a trial empties itself first.
-        let waits = || pulls.rows_held > 0 && self.own_trial(slot).is_some();
+        // A slot that will get a group empties itself first.
+        let waits = || pulls.rows_held > 0 && self.own_group(slot).is_some();
         (takes && !full && !waits()).then_some((worker, pulls))
     }
 
-    fn trial_views(&self, run: &Run) -> Vec<TrialView> {
-        let mut views: BTreeMap<u32, TrialView> = BTreeMap::new();
-        for (&number, trial) in &run.flight.trials {
-            let view = TrialView {
+    fn group_views(&self, run: &Run) -> Vec<BisectionGroupView> {
+        let mut views: BTreeMap<u32, BisectionGroupView> = BTreeMap::new();
+        for (&number, group) in &run.flight.groups {
+            let view = BisectionGroupView {
                 number,
-                rows: trial.rows.clone(),
-                not_before: trial.not_before,
-                emptying: trial.emptying,
+                rows: group.rows.clone(),
+                not_before: group.not_before,
+                emptying: group.emptying,
                 excluded_slot: self.excluded_slot(run, number),
                 attempts: Vec::new(),
             };
             views.insert(number, view);
         }
         let attempts = run.flight.grants.iter().chain(&run.flight.lapsed);
-        for (attempt, number) in attempts.filter_map(|(a, g)| Some((*a, g.trial?))) {
+        for (attempt, number) in attempts.filter_map(|(a, g)| Some((*a, g.group?))) {
             let view = views.entry(number).or_default();
             view.number = number;
             if !view.attempts.contains(&attempt) {

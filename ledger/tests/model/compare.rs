@@ -85,7 +85,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
         let expected: Vec<RowView> = run.rows.iter().map(seen_in_model).collect();
         prop_assert_eq!(seen_in_ledger(ledger, RunNo(no)), expected, "rows of run {}", no);
         prop_assert_eq!(
-            trials_in_ledger(ledger, RunNo(no)),
+            groups_in_ledger(ledger, RunNo(no)),
             model.trials(no),
             "trials of run {}",
             no
@@ -140,9 +140,9 @@ fn seen_in_model(row: &Row) -> RowView {
     }
 }
 
-fn trials_in_ledger(ledger: &Ledger, no: RunNo) -> BTreeMap<u32, Shown> {
-    let trials = ledger.flight_view(no).expect("there").trials.into_iter();
-    trials
+fn groups_in_ledger(ledger: &Ledger, no: RunNo) -> BTreeMap<u32, Shown> {
+    let groups = ledger.flight_view(no).expect("there").groups.into_iter();
+    groups
         .filter(|t| !t.rows.is_empty())
         .map(|t| (t.number, (t.rows.iter().collect(), t.not_before, t.emptying, t.excluded_slot)))
         .collect()

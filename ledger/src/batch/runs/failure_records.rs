@@ -39,7 +39,7 @@ impl Runs {
         Some(run.failures.entry(row).or_default().add(failed, (attempts_max, decides), now))
     }
 
-    /// Rows that are in nothing else, or in one trial that waits as long, wait until then.
+    /// Rows that are in nothing else, or in one group that waits as long, wait until then.
     pub(crate) fn wait(&mut self, no: RunNo, rows: impl Iterator<Item = u64>, until: LedgerMs) {
         let Some(run) = self.by_no.get_mut(&no) else { return };
         for row in rows {
@@ -55,7 +55,7 @@ impl Runs {
         self.waiting.first().copied()
     }
 
-    /// Ends the wait of [`first_wait`](Self::first_wait). The caller brings the row back, or its trial.
+    /// Ends the wait of [`first_wait`](Self::first_wait). The caller brings the row back, or its group.
     pub(crate) fn end_first_wait(&mut self) {
         let Some((_, no, row)) = self.waiting.pop_first() else { return };
         let Some(run) = self.by_no.get_mut(&no) else { return };

@@ -70,17 +70,17 @@ impl Ledger {
                 _ => break,
             };
             let Some((turn, mut candidate)) = next else { continue };
-            share.trial = candidate.trial(!share.rows.is_empty());
-            if let Some((no, trial)) = share.trial {
-                let trial = self.runs.get(&no).and_then(|run| run.flight.trials.get(&trial));
-                let rows = trial.map_or(0, |trial| trial.rows.len());
+            share.group = candidate.group(!share.rows.is_empty());
+            if let Some((no, group)) = share.group {
+                let group = self.runs.get(&no).and_then(|run| run.flight.groups.get(&group));
+                let rows = group.map_or(0, |group| group.rows.len());
                 times.insert(no, later(turn.time, rows, candidate.weight));
                 break;
             }
             let take =
                 left.min(candidate.rows).min(candidate.weight * u64::from(limits::QUANTUM_ROWS));
             if take == 0 {
-                continue; // It has a trial, which is not for this slot now.
+                continue; // It has a group, which is not for this slot now.
             }
             left -= take;
             candidate.rows -= take;

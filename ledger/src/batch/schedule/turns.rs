@@ -5,7 +5,7 @@
 //! all of them: `fair` replaces it. It stays as long as a cluster of such a version may be taken over.
 
 use super::{Candidate, Share};
-use crate::batch::bisection::TrialNo;
+use crate::batch::bisection::GroupNo;
 use crate::kernel::id::{RunNo, SlotRef};
 use crate::kernel::limits;
 use crate::machine::ledger::Ledger;
@@ -14,18 +14,18 @@ impl Ledger {
     pub(super) fn share_in_turns(&mut self, slot: SlotRef, mut left: u64, empty: bool) -> Share {
         let mut share = Share::default();
         for priority in (0..=limits::PRIORITY_MAX).rev() {
-            if left == 0 || share.trial.is_some() {
+            if left == 0 || share.group.is_some() {
                 break;
             }
             let candidates = self.candidates(slot, priority, empty && share.rows.is_empty());
             let served = match &candidates[..] {
                 [] => continue,
                 [only] => {
-                    share.trial = only.trial(false);
-                    let rows = if share.trial.is_some() { 0 } else { only.rows.min(left) };
+                    share.group = only.group(false);
+                    let rows = if share.group.is_some() { 0 } else { only.rows.min(left) };
                     vec![(only.run, rows)]
                 }
-                _ => self.round_robin(priority, candidates, left, &mut share.trial),
+                _ => self.round_robin(priority, candidates, left, &mut share.group),
             };
             left -= served.iter().map(|s| s.1).sum::<u64>();
             for (run, rows) in served {
@@ -47,7 +47,7 @@ impl Ledger {
         priority: u8,
         mut candidates: Vec<Candidate>,
         mut left: u64,
-        trial: &mut Option<(RunNo, TrialNo)>,
+        group: &mut Option<(RunNo, GroupNo)>,
     ) -> Vec<(RunNo, u64)> {
         let mut shares: Vec<(RunNo, u64)> = Vec::new();
         let turn = self.meta.turns.get(&priority).copied().unwrap_or_default();
@@ -61,9 +61,9 @@ impl Ledger {
             if head.service == 0 {
                 head.service = candidate.weight * u64::from(limits::QUANTUM_ROWS);
             }
-            *trial = candidate.trial(!shares.is_empty());
-            if let Some((_, no)) = *trial {
-                let rows = run.flight.trials.get(&no).map_or(0, |t| t.rows.len());
+            *group = candidate.group(!shares.is_empty());
+            if let Some((_, no)) = *group {
+                let rows = run.flight.groups.get(&no).map_or(0, |t| t.rows.len());
                 head.service = head.service.saturating_sub(rows);
                 at += usize::from(head.service == 0);
                 break;

@@ -328,24 +328,24 @@ fn slot(slot: &SlotView) -> String {
     text
 }
 
-fn trials(out: &mut String, ledger: &Ledger, flight: &FlightView) {
-    for trial in &flight.trials {
-        let _ = write!(out, "  trial {}", trial.number);
-        if !trial.rows.is_empty() {
-            let _ = write!(out, " of {}", trial.rows);
+fn bisection_groups(out: &mut String, ledger: &Ledger, flight: &FlightView) {
+    for group in &flight.groups {
+        let _ = write!(out, "  trial {}", group.number);
+        if !group.rows.is_empty() {
+            let _ = write!(out, " of {}", group.rows);
         }
-        if let Some(until) = trial.not_before {
+        if let Some(until) = group.not_before {
             let _ = write!(out, " not before {until}");
         }
-        if let Some(SlotRef { session, slot }) = trial.emptying {
+        if let Some(SlotRef { session, slot }) = group.emptying {
             let name = ledger.worker_name(session).map_or("gone", |n| n.1);
             let _ = write!(out, ", {name}/{slot} empties itself for it");
         }
-        if let Some((SlotRef { session, slot }, until)) = trial.excluded_slot {
+        if let Some((SlotRef { session, slot }, until)) = group.excluded_slot {
             let name = ledger.worker_name(session).map_or("gone", |n| n.1);
             let _ = write!(out, ", others before {name}/{slot} until {until}");
         }
-        let attempts: Vec<String> = trial.attempts.iter().map(|a| a.to_string()).collect();
+        let attempts: Vec<String> = group.attempts.iter().map(|a| a.to_string()).collect();
         if !attempts.is_empty() {
             let _ = write!(out, ", attempt {}", attempts.join(","));
         }
@@ -392,7 +392,7 @@ fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
             let _ = writeln!(out, "  {what} {} at {name}/{slot}: {}", held.attempt, held.rows);
         }
     }
-    trials(out, ledger, &flight);
+    bisection_groups(out, ledger, &flight);
     for (row, until) in &flight.waiting {
         let _ = writeln!(out, "  waiting {row} until {until}");
     }
@@ -479,8 +479,8 @@ pub(crate) fn items(ledger: &Ledger, items: &[ItemView]) -> String {
         if let Some((slot, attempt)) = item.speculative {
             let _ = write!(out, ", and at {} as {attempt}", place_of(ledger, slot));
         }
-        if !item.trial.is_empty() {
-            let _ = write!(out, ", on trial with {}", item.trial);
+        if !item.group.is_empty() {
+            let _ = write!(out, ", on trial with {}", item.group);
         }
         match item.failure_record.strikes.total() {
             0 => out.push('\n'),
