@@ -169,8 +169,8 @@ impl Ledger {
         found.or_else(|| any().filter(|_| empty))
     }
 
-    /// Whether a slot may have groups of a run: with a cordon of the ledger's own only if no slot without a cordon could.
-    /// The slots of a worker that is only silent count, for it may come back.
+    /// Whether a slot may have groups of a run: with a cordon of the ledger's own only if no slot without a cordon
+    /// could. The slots of a worker that is only silent count, for it may come back.
     fn cordon_allows_groups(&self, run: &Run, slot: SlotRef, pulls: &Slot) -> bool {
         pulls.cordon.is_none()
             || !self.others(run, slot).any(|(w, number)| self.cordon_of(w, number).is_none())

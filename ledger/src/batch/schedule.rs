@@ -1,8 +1,8 @@
 //! Which runs serve a slot's pull.
 //!
 //! Priority is strict; within one priority, runs share fairly by weight: see [`fair`]. *Invariant:* the choice
-//! depends on the log alone. A run whose turn it is gives its groups before its other rows; each row of a group costs
-//! as much as any other.
+//! depends on the log alone. A run whose turn it is gives its bisection groups before its other rows; each row of
+//! a group costs as much as any other.
 
 mod fair;
 mod levels;

@@ -1,7 +1,7 @@
 //! Shows readers which rows of a run wait for a slot other than the one that had them.
 //!
-//! *Invariant:* reading changes nothing. Rows of bisection groups are named; other rows are counted by slot, and no row is
-//! visited. The answer is empty unless the run has nothing else to give.
+//! *Invariant:* reading changes nothing. Rows of bisection groups are named; other rows are counted by slot, and no
+//! row is visited. The answer is empty unless the run has nothing else to give.
 //! Absent: which groups and rows a slot does not get (`incident.rs`, `avoided_rows.rs`).
 
 use crate::batch::incident::EndKind;
