@@ -81,7 +81,7 @@ use crate::grpc::session_holder::holder_of;
 use crate::grpc::store_probe::StoreProbe;
 use crate::leader::dry_run::is_dry_run;
 use crate::leader::full_disk;
-use crate::leader::header::{cluster_id, members, restored_from, shown};
+use crate::leader::header::{answer_epoch, cluster_id, members, restored_from};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::proposer::Applied;
 use crate::leader::reject;
@@ -185,7 +185,7 @@ impl Shared {
     }
 
     /// Reads the whole answer from the ledger: the answer names the index of this read.
-    pub(crate) fn seen<R: Default>(&self, read: impl FnOnce(&Ledger) -> R) -> R {
+    pub(crate) fn read_ledger<R: Default>(&self, read: impl FnOnce(&Ledger) -> R) -> R {
         self.node.ledger(|l| {
             log_position::as_of(l);
             read(l)
@@ -342,7 +342,7 @@ impl Shared {
         let (applied, epoch) = self.node.ledger(|l| (l.applied(), l.epoch()));
         v1::ClusterHeader {
             cluster_id: cluster_id(&self.node),
-            coord_epoch: shown(&self.node, epoch.0),
+            coord_epoch: answer_epoch(&self.node, epoch.0),
             applied_index: applied.index,
             // A member that belongs to no cluster knows no members. An empty list would say that there are none.
             members: (!self.node.is_waiting()).then(|| self.members()),

@@ -93,7 +93,7 @@ impl v1::barrier_server::Barrier for BarrierService {
             other => Some(other),
         };
         let found = self.waits.until(&identity, r.wait_ms, ended).await?;
-        let found = found.or_else(|| self.shared.seen(|l| Some(at(l))));
+        let found = found.or_else(|| self.shared.read_ledger(|l| Some(at(l))));
         let outcome = found.ok_or_else(|| no_barrier(&job, &barrier))??;
         let header = Some(self.shared.header());
         Ok(Response::new(v1::BarrierWaitResponse { header, outcome: Some(outcome) }))
@@ -121,7 +121,7 @@ impl v1::barrier_server::Barrier for BarrierService {
         let r = request.into_inner();
         let (job, barrier) = name_in(&identity, r.barrier)?;
         let now = self.shared.reading().await?.now();
-        let generations: Vec<_> = self.shared.seen(|l| {
+        let generations: Vec<_> = self.shared.read_ledger(|l| {
             let view = l.job(&job).into_iter();
             let all = view.flat_map(|view| view.generations(&barrier));
             all.map(|g| info(&job, &barrier, g, now, true)).collect()
@@ -142,7 +142,7 @@ impl v1::barrier_server::Barrier for BarrierService {
         let job = job_in(&identity, r.job)?;
         let now = self.shared.reading().await?.now();
         let limit = page(r.limit);
-        let found = self.shared.seen(|l| {
+        let found = self.shared.read_ledger(|l| {
             let all = l.job(&job)?.barriers(&r.after).take(limit + 1);
             Some(all.map(|(name, g)| info(&job, name, g, now, false)).collect::<Vec<_>>())
         });

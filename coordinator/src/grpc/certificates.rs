@@ -182,7 +182,7 @@ impl v1::certificates_server::Certificates for CertificatesService {
     ) -> Result<Response<v1::ListRevocationsResponse>, Status> {
         check_every_namespace(&caller(&request)?)?;
         self.0.reading().await?;
-        let revocations = self.0.seen(|l| l.revocations().iter().map(out).collect());
+        let revocations = self.0.read_ledger(|l| l.revocations().iter().map(out).collect());
         let header = Some(self.0.header());
         Ok(Response::new(v1::ListRevocationsResponse { header, revocations }))
     }

@@ -40,7 +40,7 @@ impl CheckpointsService {
 
     /// A checkpoint; 0: the last complete one.
     fn found(&self, job: &JobName, number: u32) -> Option<v1::Checkpoint> {
-        self.shared.seen(|l| self.shown(l, job, number))
+        self.shared.read_ledger(|l| self.shown(l, job, number))
     }
 
     fn shown(&self, ledger: &Ledger, job: &JobName, number: u32) -> Option<v1::Checkpoint> {
@@ -196,7 +196,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         self.shared.reading_for(&request).await?;
         listed.check_is_there(&self.shared)?;
         let header = Some(self.shared.header());
-        let checkpoints = self.shared.seen(|l| {
+        let checkpoints = self.shared.read_ledger(|l| {
             let theirs = l.trainings().filter(|t| listed.has(&t.name().namespace));
             let asked = theirs.filter(|t| job.job.is_empty() || t.name().job == job.job);
             let all = asked.flat_map(|t| t.checkpoints().collect::<Vec<_>>());
@@ -229,7 +229,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         let job = job_in(&identity, r.job)?;
         let pruned = if r.dry_run {
             self.shared.reading().await?;
-            let found = self.shared.seen(|l| Some(l.training(&job)?.prunable(r.keep_last)));
+            let found = self.shared.read_ledger(|l| Some(l.training(&job)?.prunable(r.keep_last)));
             found.ok_or_else(unknown_job)?
         } else {
             let op = CheckpointOp::Retain { job, keep_last: r.keep_last, now: r.now };

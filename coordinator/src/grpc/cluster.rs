@@ -208,7 +208,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         // Before the read, so that the state is at least as new as the header's index.
         let header = self.0.header();
         listed.check_is_there(&self.0)?;
-        let views = self.0.seen(|l| {
+        let views = self.0.read_ledger(|l| {
             let sessions = l.worker_sessions().into_iter();
             sessions.filter_map(|id| l.worker_view(id)).collect::<Vec<_>>()
         });

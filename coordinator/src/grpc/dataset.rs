@@ -14,7 +14,7 @@ pub(crate) struct DatasetsService(pub(crate) Arc<Shared>);
 
 impl DatasetsService {
     fn found(&self, namespace: &str, name: &str) -> Result<v1::Dataset, RpcError> {
-        let found = self.0.seen(|l| l.dataset(namespace, name).map(|d| dataset_out(&d)));
+        let found = self.0.read_ledger(|l| l.dataset(namespace, name).map(|d| dataset_out(&d)));
         found.ok_or_else(|| crate::leader::reject::rejected(&JobRefusal::DatasetUnknown.into()))
     }
 }
@@ -61,7 +61,7 @@ impl v1::datasets_server::Datasets for DatasetsService {
         self.0.reading_for(&request).await?;
         listed.check_is_there(&self.0)?;
         let header = Some(self.0.header());
-        let datasets = self.0.seen(|l| match &listed {
+        let datasets = self.0.read_ledger(|l| match &listed {
             Listed::One(namespace) => {
                 l.datasets_of(namespace).map(|d| dataset_out(&d)).collect::<Vec<_>>()
             }

@@ -127,7 +127,7 @@ fn same_cluster(shared: &Shared, cluster: &str) -> Result<(), RpcError> {
 
 /// Judges the epoch that a worker's registration says it has seen, if any. A past epoch is accepted there, because a
 /// worker repeats the same message to a later leader.
-pub(crate) async fn seen(
+pub(crate) async fn check_registration(
     shared: &Shared,
     leading: &LeaderState,
     (cluster, epoch): (&str, u64),

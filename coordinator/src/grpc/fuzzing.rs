@@ -203,8 +203,8 @@ fn ops_of_worker(ledger: &Ledger, message: v1::WorkerMessage) -> Checked<Vec<Op>
     match message.kind {
         Some(Up::Heartbeat(heartbeat)) => {
             let slots = ledger.slots_of(session).unwrap_or(0);
-            let started = work_stream::named(&heartbeat.started, slots)?;
-            let unreported_starts = work_stream::named(&heartbeat.unfinished, slots)?;
+            let started = work_stream::held_rows_in(&heartbeat.started, slots)?;
+            let unreported_starts = work_stream::held_rows_in(&heartbeat.unfinished, slots)?;
             one(
                 None,
                 OpKind::SuspectWithUnreportedStarts(op::SuspectWithUnreportedStarts {

@@ -72,7 +72,7 @@ impl v1::items_server::Items for ItemsService {
         let r = request.into_inner();
         let no = self.0.find_run(&identity, &r.namespace, &r.run)?;
         self.check_rows_are_here(no, &r.run)?;
-        let found = self.0.seen(|l| {
+        let found = self.0.read_ledger(|l| {
             let item = l.item(no, r.row)?;
             let (namespace, folder) = l.run_folder(no)?;
             let segment = l.segment_ref(no, item.segment)?;

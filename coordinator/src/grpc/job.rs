@@ -41,7 +41,7 @@ impl v1::jobs_server::Jobs for JobsService {
         let leading = self.shared.reading_for(&request).await?;
         listed.check_is_there(&self.shared)?;
         let header = Some(self.shared.header());
-        let (jobs, more) = self.shared.seen(|l| {
+        let (jobs, more) = self.shared.read_ledger(|l| {
             let (jobs, more) = page_of(l, &listed, r);
             let out = jobs.iter().map(|job| {
                 let training = job.training.as_ref().map(training_summary_out);
@@ -62,7 +62,7 @@ impl v1::jobs_server::Jobs for JobsService {
         let leading = leading.as_deref();
         let header = Some(self.shared.header());
         let url = self.store.url();
-        let found = self.shared.seen(|l| {
+        let found = self.shared.read_ledger(|l| {
             let now = leading.map_or_else(|| l.clock(), LeaderState::now);
             l.job_overview(&job).map(|overview| describe(&overview, (leading, now), url))
         });

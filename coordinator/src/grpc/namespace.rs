@@ -73,7 +73,7 @@ impl Listed {
 
 impl NamespacesService {
     fn found(&self, name: &str) -> Result<v1::NamespaceInfo, RpcError> {
-        self.0.seen(|l| l.namespace_view(name)).map(out).ok_or_else(|| unknown(name))
+        self.0.read_ledger(|l| l.namespace_view(name)).map(out).ok_or_else(|| unknown(name))
     }
 }
 
@@ -85,7 +85,7 @@ impl v1::namespaces_server::Namespaces for NamespacesService {
     ) -> Result<Response<v1::ListNamespacesResponse>, Status> {
         let identity = caller(&request)?;
         self.0.reading().await?;
-        let all = self.0.seen(|l| l.namespace_views());
+        let all = self.0.read_ledger(|l| l.namespace_views());
         let named = all.into_iter().filter(|n| identity.allows_namespace(&n.name)).map(out);
         let namespaces = named.collect();
         Ok(Response::new(v1::ListNamespacesResponse { header: Some(self.0.header()), namespaces }))

@@ -122,8 +122,8 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         }
         let look = |l: &Ledger| outcome(l, &job, incarnation, &self.rosters);
         let found = self.outcomes.until(&identity, r.wait_ms, look).await?;
-        let found =
-            found.or_else(|| self.shared.seen(|l| pending(l, &job, incarnation, &self.rosters)));
+        let found = found
+            .or_else(|| self.shared.read_ledger(|l| pending(l, &job, incarnation, &self.rosters)));
         // Outside the ledger's lock, because the answer lists all members.
         let outcome = found.map(|found| found.into_outcome(!r.without_members));
         let header = Some(self.shared.header());
@@ -198,7 +198,8 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
             }
         }
         let leading = self.shared.leading()?;
-        let described = self.shared.seen(|l| l.job(&job).map(|j| describe(j, Some(&leading))));
+        let described =
+            self.shared.read_ledger(|l| l.job(&job).map(|j| describe(j, Some(&leading))));
         let mut answer = described.ok_or_else(|| no_job(&job))?;
         answer.header = Some(self.shared.header());
         Ok(Response::new(answer))
@@ -214,7 +215,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let leading = self.shared.reading().await?;
         listed.check_is_there(&self.shared)?;
         let limit = page(r.limit);
-        let mut rendezvous = self.shared.seen(|l| match &listed {
+        let mut rendezvous = self.shared.read_ledger(|l| match &listed {
             Listed::One(namespace) => infos(l.jobs_after(namespace, &r.after), limit + 1, &leading),
             Listed::All(_) => {
                 let after = JobName { namespace: r.after_namespace.clone(), job: r.after.clone() };

@@ -231,7 +231,7 @@ impl v1::runs_server::Runs for RunsService {
         self.0.reading_for(&request).await?;
         let header = self.0.header();
         listed.check_is_there(&self.0)?;
-        let runs = self.0.seen(|l| {
+        let runs = self.0.read_ledger(|l| {
             let (views, mut blocked) = (l.run_views(listed.one()).into_iter(), l.all_blocked());
             let views = views.filter(|v| listed.has(&v.namespace));
             views.map(|v| convert::run_out(&v, blocked.why(v.run))).collect()
@@ -252,7 +252,7 @@ impl v1::runs_server::Runs for RunsService {
             false => self.0.find_run(&identity, &r.namespace, &r.name)?,
         };
         self.check_run(&identity, no)?;
-        let found = self.0.seen(|l| {
+        let found = self.0.read_ledger(|l| {
             l.run_view(no).map(|view| (view, l.blocked(no), l.failures(no, FAILURES_SHOWN)))
         });
         let (view, blocked, failures) = found.ok_or_else(|| unknown(no))?;

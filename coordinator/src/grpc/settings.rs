@@ -47,7 +47,7 @@ pub(super) fn change_in(name: &str, value: u32) -> Result<SettingOp, RpcError> {
 impl ClusterService {
     pub(super) async fn settings(&self) -> Result<v1::ListSettingsResponse, RpcError> {
         self.0.reading().await?;
-        let (settings, version) = self.0.seen(|l| (all(l), l.version()));
+        let (settings, version) = self.0.read_ledger(|l| (all(l), l.version()));
         let header = Some(self.0.header());
         Ok(v1::ListSettingsResponse { header, settings, version })
     }

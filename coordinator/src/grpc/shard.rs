@@ -46,7 +46,7 @@ impl ShardsService {
         trainers: &[(String, SessionId)],
     ) -> Result<v1::KeepTrainersResponse, RpcError> {
         let leading = self.shared.reading().await?;
-        let read = self.shared.seen(|l| {
+        let read = self.shared.read_ledger(|l| {
             let lineage = l.training(job).map(|t| generation_out(&t.generation()));
             Some((l.trainers_present(job, trainers), lineage))
         });
@@ -274,7 +274,7 @@ impl v1::shards_server::Shards for ShardsService {
         self.shared.reading_for(&request).await?;
         let header = Some(self.shared.header());
         let (known, found) =
-            self.shared.seen(|l| (l.training(&job).is_some(), described(l, &job, r)));
+            self.shared.read_ledger(|l| (l.training(&job).is_some(), described(l, &job, r)));
         if !known {
             return Err(reject::rejected(&JobRefusal::JobUnknown.into()).into());
         }
@@ -293,7 +293,7 @@ impl v1::shards_server::Shards for ShardsService {
         self.shared.reading_for(&request).await?;
         listed.check_is_there(&self.shared)?;
         let header = Some(self.shared.header());
-        let jobs = self.shared.seen(|l| {
+        let jobs = self.shared.read_ledger(|l| {
             if let (Listed::One(namespace), false) = (&listed, r.job.is_empty()) {
                 let name = JobName { namespace: namespace.clone(), job: r.job.clone() };
                 return l.training(&name).iter().map(training_out).collect();

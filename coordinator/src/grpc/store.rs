@@ -128,7 +128,7 @@ impl v1::store_server::Store for StoreService {
         self.shared.reading().await?;
         let incarnation = self.incarnation_in(r.store.as_ref());
         let look = |l: &Ledger| (refusal(l, &identity, &name, incarnation), read(l, &name, &r));
-        let (refused, mut answer) = self.shared.seen(look);
+        let (refused, mut answer) = self.shared.read_ledger(look);
         allowed(refused)?;
         if answer.present.iter().map(bytes::Bytes::len).sum::<usize>() > ANSWER_BYTES_MAX {
             let message = format!("the store's keys take more than {ANSWER_BYTES_MAX} bytes");

@@ -259,7 +259,7 @@ impl StoreWaits {
         let mut last = false;
         let mut checked_changes = None;
         loop {
-            let (complete, now, found) = self.shared.seen(|l| {
+            let (complete, now, found) = self.shared.read_ledger(|l| {
                 let there = |one: &v1::StoreAwaited| is_there(l, store, one);
                 let changes = l.store_changes();
                 let complete = match checked_changes == Some(changes) {

@@ -85,7 +85,7 @@ impl v1::tokens_server::Tokens for TokensService {
     ) -> Result<Response<v1::ListTokensResponse>, Status> {
         check_every_namespace(&caller(&request)?)?;
         self.0.reading().await?;
-        let all = self.0.seen(|l| l.token_views());
+        let all = self.0.read_ledger(|l| l.token_views());
         let tokens = all.into_iter().map(out).collect();
         Ok(Response::new(v1::ListTokensResponse { header: Some(self.0.header()), tokens }))
     }

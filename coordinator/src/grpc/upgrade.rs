@@ -28,7 +28,7 @@ impl ClusterService {
         let shared = &self.0;
         let leading = shared.reading().await?;
         // If the version is already there, the answer is as of this read.
-        let before = shared.seen(Ledger::version);
+        let before = shared.read_ledger(Ledger::version);
         let members = supported(shared.node.supported_versions().await)?;
         let target = target(&members, r.version, before)?;
         if target > before && !r.dry_run {

@@ -77,7 +77,7 @@ impl Waits {
         loop {
             // Before the ledger is read, so that later changes wake this wait.
             changes.mark_unchanged();
-            let found = self.shared.seen(&find);
+            let found = self.shared.read_ledger(&find);
             if enough(&found) {
                 return Ok(found);
             }

@@ -95,7 +95,7 @@ struct WorkerInLedger {
 }
 
 /// The rows that a heartbeat names. Refuses more than a worker with this many slots can have.
-pub(super) fn named(held: &[v1::HeldRows], slots: usize) -> Result<Vec<HeldRows>, RpcError> {
+pub(super) fn held_rows_in(held: &[v1::HeldRows], slots: usize) -> Result<Vec<HeldRows>, RpcError> {
     let rows: u64 = held.iter().flat_map(|set| &set.rows).map(v1::Rows::count).sum();
     let most = exchange_room::slots_rows_max(slots);
     if rows > most {
@@ -251,8 +251,8 @@ impl Serving {
         if worker.instance.is_none() {
             return Err(session_unknown(session));
         }
-        let started = named(&heartbeat.started, worker.slots)?;
-        let unfinished = named(&heartbeat.unfinished, worker.slots)?;
+        let started = held_rows_in(&heartbeat.started, worker.slots)?;
+        let unfinished = held_rows_in(&heartbeat.unfinished, worker.slots)?;
         // Started rows include those that have ended at the worker. They are compared once per stream: later, the
         // worker's own result may have decided them, and the answer to it is on its way.
         let ended_too = !std::mem::replace(&mut self.compared, true);
@@ -307,11 +307,11 @@ mod tests {
             attempt: 7,
             rows: Some(v1::Rows::from_ranges([(start, len)])),
         };
-        assert_eq!(named(&[set(0, most)], 1).map(|held| held.len()), Ok(1));
-        assert!(named(&[set(0, most), set(u64::from(most), 1)], 1).is_err());
-        assert!(named(&[set(0, most), set(u64::from(most), 1)], 2).is_ok());
+        assert_eq!(held_rows_in(&[set(0, most)], 1).map(|held| held.len()), Ok(1));
+        assert!(held_rows_in(&[set(0, most), set(u64::from(most), 1)], 1).is_err());
+        assert!(held_rows_in(&[set(0, most), set(u64::from(most), 1)], 2).is_ok());
         // The cost without this check: a lookup for each row, during which nothing could be applied.
-        assert!(named(&[set(0, 100_000_000)], 64).is_err());
-        assert!(named(&[set(0, 1)], 0).is_err(), "of a worker that is not registered");
+        assert!(held_rows_in(&[set(0, 100_000_000)], 64).is_err());
+        assert!(held_rows_in(&[set(0, 1)], 0).is_err(), "of a worker that is not registered");
     }
 }

@@ -96,7 +96,12 @@ impl v1::worker_server::Worker for WorkerService {
             return Err(RpcError::new(ErrorCode::PermissionDenied, text).into());
         }
         let leading = self.0.leading()?;
-        epoch_gate::seen(&self.0, &leading, (r.cluster_id.as_str(), r.coord_epoch_seen)).await?;
+        epoch_gate::check_registration(
+            &self.0,
+            &leading,
+            (r.cluster_id.as_str(), r.coord_epoch_seen),
+        )
+        .await?;
         let holder = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
         let foreign = self
             .0

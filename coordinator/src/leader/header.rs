@@ -9,7 +9,7 @@ use rollout_proto::v1;
 use rollout_raft::{ClusterId, MemberRecord, Node};
 
 /// The epoch that an answer names.
-pub(crate) fn shown(node: &Node, epoch: u64) -> u64 {
+pub(crate) fn answer_epoch(node: &Node, epoch: u64) -> u64 {
     if seeded(Bug::EpochFromMetrics) { node.status().term } else { epoch }
 }
 
@@ -51,7 +51,7 @@ impl LeaderState {
     pub(crate) fn header(&self) -> v1::ClusterHeader {
         v1::ClusterHeader {
             cluster_id: self.cluster_id.clone(),
-            coord_epoch: shown(&self.node, self.epoch),
+            coord_epoch: answer_epoch(&self.node, self.epoch),
             applied_index: 0,
             members: None,
             restored_from: Vec::new(),
