@@ -157,7 +157,7 @@ impl ParkedPulls {
         }
         let mut forecast = ledger.claim_forecast();
         for &(slot, rows_max) in claiming.values() {
-            forecast.ask(slot, rows_max);
+            forecast.would_grant(slot, rows_max);
         }
         let cohorts: Vec<CohortNo> = state.queues.keys().copied().collect();
         for cohort in cohorts {
@@ -172,7 +172,7 @@ impl ParkedPulls {
                 }
                 let rows_max =
                     state.pulls.get(&key(slot)).map_or(0, |waiting| waiting.pull.rows_max);
-                if !forecast.ask(slot, rows_max) {
+                if !forecast.would_grant(slot, rows_max) {
                     state.unqueue(Some(cohort), ticket);
                     state.stuck.entry(cohort).or_default().insert(ticket, slot);
                     continue;

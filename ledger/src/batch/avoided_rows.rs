@@ -200,7 +200,7 @@ impl Ledger {
     /// Whether a slot does not get the returned rows of a run that it failed last.
     pub(crate) fn is_kept_from_own(&self, run: &Run, worker: &str, slot: SlotNo) -> bool {
         let name = (run.head.namespace.clone(), worker.to_owned());
-        let session = self.workers.named(&name);
+        let session = self.workers.by_name(&name);
         let worker = session.and_then(|session| self.workers.get(&session));
         worker.is_some_and(|worker| self.avoids(run, worker, slot).is_some())
     }

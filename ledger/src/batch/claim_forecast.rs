@@ -89,7 +89,7 @@ impl Ledger {
 impl<'a> ClaimForecast<'a> {
     /// Whether a pull of this slot for at most `rows_max` rows would get anything besides what earlier pulls ask for.
     /// Counts what it would get as asked for.
-    pub fn ask(&mut self, slot: SlotRef, rows_max: u32) -> bool {
+    pub fn would_grant(&mut self, slot: SlotRef, rows_max: u32) -> bool {
         let ledger: &'a Ledger = self.ledger;
         let Some((worker, pulls)) = ledger.pulling(slot) else { return false };
         let namespace = || ledger.namespace_room(&worker.namespace);
@@ -229,7 +229,7 @@ mod tests {
         /// Those of the slots whose pull would be proposed.
         fn asked(&self, slots: &[SlotRef], rows_max: u32) -> Vec<SlotRef> {
             let mut forecast = self.0.claim_forecast();
-            slots.iter().copied().filter(|slot| forecast.ask(*slot, rows_max)).collect()
+            slots.iter().copied().filter(|slot| forecast.would_grant(*slot, rows_max)).collect()
         }
     }
 

@@ -69,7 +69,7 @@ impl Ledger {
         }
         let spec_digest = spec.digest();
         let key = (namespace, name);
-        if let Some(run) = self.runs.named(&key).and_then(|no| self.runs.get(&no)) {
+        if let Some(run) = self.runs.by_name(&key).and_then(|no| self.runs.get(&no)) {
             return match run.head.spec_digest == spec_digest {
                 _ if run.head.state == RunState::Deleting => Err(Rejection::RunDeleting),
                 true => Ok(run_reply(run, false)),

@@ -140,7 +140,7 @@ impl Ledger {
         }
         let incident = run.incident_of_group(group)?;
         let name = (run.head.namespace.clone(), incident.at.worker.clone());
-        let session = self.workers.named(&name)?;
+        let session = self.workers.by_name(&name)?;
         Some((SlotRef { session, slot: incident.at.slot }, incident.until?))
     }
 }

@@ -84,7 +84,7 @@ impl Runs {
     }
 
     /// The run with this namespace and name.
-    pub(crate) fn named(&self, name: &(String, String)) -> Option<RunNo> {
+    pub(crate) fn by_name(&self, name: &(String, String)) -> Option<RunNo> {
         self.names.get(name).copied()
     }
 

@@ -56,7 +56,7 @@ impl Ledger {
     ) -> Result<Reply, Rejection> {
         self.check_registration(&registration)?;
         let key = (registration.namespace.clone(), registration.name.clone());
-        let holder = self.workers.named(&key);
+        let holder = self.workers.by_name(&key);
         self.check_room_of_fleet(holder, registration.slots.len())?;
         if let Some(session) = holder {
             let worker = self.workers.get(&session).ok_or(Rejection::SessionUnknown)?;

@@ -58,7 +58,7 @@ impl Workers {
     }
 
     /// The session of the worker with this namespace and name.
-    pub(crate) fn named(&self, name: &(String, String)) -> Option<SessionId> {
+    pub(crate) fn by_name(&self, name: &(String, String)) -> Option<SessionId> {
         self.names.get(name).copied()
     }
 

@@ -178,7 +178,7 @@ impl Ledger {
 
     /// The run of that name.
     pub fn find_run(&self, namespace: &str, name: &str) -> Option<RunNo> {
-        self.runs.named(&(namespace.to_owned(), name.to_owned()))
+        self.runs.by_name(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// Namespace and name of a run. They never change.
@@ -354,7 +354,7 @@ impl Ledger {
 
     /// The session of the worker of that name.
     pub fn find_worker(&self, namespace: &str, name: &str) -> Option<SessionId> {
-        self.workers.named(&(namespace.to_owned(), name.to_owned()))
+        self.workers.by_name(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// Everything that a session holds.

@@ -308,7 +308,7 @@ impl Jobs {
     }
 
     /// The job of that name.
-    pub(crate) fn named(&self, name: &JobName) -> Option<&Job> {
+    pub(crate) fn by_name(&self, name: &JobName) -> Option<&Job> {
         self.get(self.no(name)?)
     }
 

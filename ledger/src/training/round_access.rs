@@ -127,7 +127,7 @@ impl Ledger {
             return None;
         }
         let job = JobName { namespace: name.namespace.clone(), job: name.job.clone() };
-        self.jobs.named(&job)
+        self.jobs.by_name(&job)
     }
 
     /// Refuses to change the store of a round before the latest complete one of its job. Refuses the store of the latest

@@ -160,8 +160,8 @@ fn a_row_that_failed_goes_to_another_worker_while_one_fits() {
     assert_eq!(held.rows.iter().collect::<Vec<_>>(), [1]);
     fleet.done(1, held);
     assert!(!fleet.ledger.has_work_for(fleet.slots[0].0));
-    assert!(!fleet.ledger.claim_forecast().ask(fleet.slots[0].0, 1));
-    assert!(fleet.ledger.claim_forecast().ask(fleet.slots[other].0, 1));
+    assert!(!fleet.ledger.claim_forecast().would_grant(fleet.slots[0].0, 1));
+    assert!(fleet.ledger.claim_forecast().would_grant(fleet.slots[other].0, 1));
     // While no other worker takes work, the other slot of this one may.
     let session = fleet.slots[other].0.session;
     fleet.op(OpKind::Suspect(op::Suspect { session, started: Vec::new(), grace_ms: 1000 }));
