@@ -203,7 +203,7 @@ impl Fleet {
         let mut channels = Vec::new();
         for member in &self.members[..MEMBERS] {
             let link = self.network.link(name, &member.name, &member.client)?;
-            let endpoint = Endpoint::named(member.name.clone(), &link)?;
+            let endpoint = Endpoint::with_name(member.name.clone(), &link)?;
             let options = ChannelOptions::default();
             let channel = channel(&endpoint, &tls, &DialMap::default(), &options)?;
             channels.push((member.name.clone(), channel));
@@ -236,7 +236,7 @@ impl Fleet {
     fn past_the_network(&self, at: usize) -> Result<tonic::transport::Channel> {
         let member = &self.members[at];
         let tls = ClientTls::load(&self.security("admin-observer"))?;
-        let endpoint = Endpoint::named(member.name.clone(), &member.client)?;
+        let endpoint = Endpoint::with_name(member.name.clone(), &member.client)?;
         Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
     }
 

@@ -87,7 +87,7 @@ impl Endpoint {
     }
 
     /// A member under its name.
-    pub fn named(name: impl Into<String>, addr: &str) -> Result<Self, EndpointError> {
+    pub fn with_name(name: impl Into<String>, addr: &str) -> Result<Self, EndpointError> {
         Ok(Endpoint { name: Some(name.into()), addr: addr.parse()? })
     }
 }
@@ -194,7 +194,7 @@ mod tests {
     fn a_dial_map_redirects_by_name_only() {
         let map: DialMap = "c2=127.0.0.1:9001,c3=127.0.0.1:9002".parse().unwrap();
         assert_eq!(map.to_string(), "c2=127.0.0.1:9001,c3=127.0.0.1:9002");
-        let c2 = Endpoint::named("c2", "c2:7000").unwrap();
+        let c2 = Endpoint::with_name("c2", "c2:7000").unwrap();
         assert_eq!(map.resolve(&c2).to_string(), "127.0.0.1:9001");
         let seed = Endpoint::seed("c2:7000").unwrap();
         assert_eq!(map.resolve(&seed).to_string(), "c2:7000");

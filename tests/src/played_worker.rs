@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// When there is no such certificate.
 pub fn dial(fleet: &Fleet, member: &str, role: &str, name: &str) -> Result<Channel> {
     let tls = ClientTls::load(&fleet.security(role, name))?;
-    let endpoint = Endpoint::named(member, fleet.client_addr(member))?;
+    let endpoint = Endpoint::with_name(member, fleet.client_addr(member))?;
     Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
 }
 

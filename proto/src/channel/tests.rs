@@ -73,7 +73,7 @@ async fn a_closed_port_fails_at_tcp_and_names_where_it_was_dialed() {
     let error = plain(&free.to_string()).await;
     assert_eq!((error.phase, error.cause.as_str()), (Phase::Tcp, "connection refused"));
     assert!(!error.permanent);
-    let named = Endpoint::named("c2", "c2.example:7000").unwrap();
+    let named = Endpoint::with_name("c2", "c2.example:7000").unwrap();
     let map = format!("c2={free}").parse().unwrap();
     let error = failure(&named, &Security::InsecurePlaintext, &map).await;
     assert_eq!(error.endpoint, format!("c2 (c2.example:7000) by way of {free}"));

@@ -311,7 +311,7 @@ impl Client {
         }
         let hint = match error.leader_name.is_empty() {
             true => Endpoint::seed(&error.leader_addr),
-            false => Endpoint::named(&error.leader_name, &error.leader_addr),
+            false => Endpoint::with_name(&error.leader_name, &error.leader_addr),
         };
         hint.ok().filter(|hint| hint != asked && call.followed_hints.insert(hint.clone()))
     }

@@ -138,7 +138,7 @@ impl ClusterView {
 
     /// All endpoints to call: the members, then the seeds that are not members.
     pub(super) fn candidates(&self, seeds: &[Endpoint], dial_map: &DialMap) -> Vec<Endpoint> {
-        let named = |m: &v1::MemberInfo| Endpoint::named(&m.name, &m.client_addr).ok();
+        let named = |m: &v1::MemberInfo| Endpoint::with_name(&m.name, &m.client_addr).ok();
         let mut all: Vec<Endpoint> = self.members.iter().filter_map(named).collect();
         for seed in seeds {
             let same = |known: &Endpoint| {
@@ -154,7 +154,7 @@ impl ClusterView {
     /// The endpoint under the member's own name, if the list has it.
     pub(super) fn canonical(&self, endpoint: &Endpoint, name: &str) -> Endpoint {
         let listed = self.members.iter().find(|member| member.name == name);
-        let known = listed.and_then(|m| Endpoint::named(&m.name, &m.client_addr).ok());
+        let known = listed.and_then(|m| Endpoint::with_name(&m.name, &m.client_addr).ok());
         known.unwrap_or_else(|| endpoint.clone())
     }
 }

@@ -98,7 +98,7 @@ impl Dialer {
             return Ok(channel.clone());
         }
         let failed = |why: String| DialError { addr: member.peer_addr.clone(), why };
-        let endpoint = Endpoint::named(&member.name, &member.peer_addr)
+        let endpoint = Endpoint::with_name(&member.name, &member.peer_addr)
             .map_err(|error| failed(error.to_string()))?;
         let channel = channel(&endpoint, &self.tls, &self.map, &self.options)
             .map_err(|error| failed(error.to_string()))?;

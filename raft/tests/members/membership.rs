@@ -11,7 +11,7 @@ use tonic::Code;
 
 fn client(member: &Member, security: &Security) -> PeerClient<tonic::transport::Channel> {
     let endpoint =
-        Endpoint::named(&member.config.name, &member.record().peer_addr).expect("an endpoint");
+        Endpoint::with_name(&member.config.name, &member.record().peer_addr).expect("an endpoint");
     let tls = ClientTls::load(security).expect("certificates");
     let options = ChannelOptions::default();
     PeerClient::new(channel(&endpoint, &tls, &DialMap::default(), &options).expect("a channel"))

@@ -117,7 +117,7 @@ async fn epoch(fleet: &Fleet) -> Result<u64> {
 fn dial(fleet: &Fleet, role: &str, name: &str) -> Result<tonic::transport::Channel> {
     let leader = fleet.leader();
     let tls = ClientTls::load(&fleet.security(role, name))?;
-    let endpoint = Endpoint::named(&leader, fleet.client_addr(&leader))?;
+    let endpoint = Endpoint::with_name(&leader, fleet.client_addr(&leader))?;
     Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
 }
 

@@ -103,7 +103,7 @@ async fn a_leader_that_is_cut_off_says_soon_that_it_does_not_know() -> Result<()
     let fleet = Fleet::start(FleetOptions { cuttable: true, ..FleetOptions::default() })?;
     let old = fleet.leader();
     let tls = ClientTls::load(&fleet.security("client", "user"))?;
-    let endpoint = Endpoint::named(&old, fleet.client_addr(&old))?;
+    let endpoint = Endpoint::with_name(&old, fleet.client_addr(&old))?;
     let channel = channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?;
     let runs = v1::runs_client::RunsClient::new(channel);
     let mut asking = Vec::new();

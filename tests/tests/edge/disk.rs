@@ -64,7 +64,7 @@ fn until_alarm(fleet: &Fleet, wanted: &str) {
 async fn runs_at_leader(fleet: &Fleet) -> Result<Runs> {
     let leader = fleet.leader();
     let tls = ClientTls::load(&fleet.security("client", "user"))?;
-    let endpoint = Endpoint::named(&leader, fleet.client_addr(&leader))?;
+    let endpoint = Endpoint::with_name(&leader, fleet.client_addr(&leader))?;
     let channel = channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?;
     Ok(Runs::new(channel))
 }

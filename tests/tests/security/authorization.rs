@@ -34,7 +34,7 @@ fn dial(security: &Security, member: &str, addr: &str) -> Result<Channel> {
 }
 
 fn dial_as(tls: &ClientTls, member: &str, addr: &str) -> Result<Channel> {
-    let endpoint = Endpoint::named(member, addr)?;
+    let endpoint = Endpoint::with_name(member, addr)?;
     Ok(channel(&endpoint, tls, &DialMap::default(), &ChannelOptions::default())?)
 }
 

@@ -60,7 +60,7 @@ fn every_member_refuses(fleet: &Fleet, files: &TlsFiles) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tls = ClientTls::load(&Security::Mtls(files.clone()))?;
     for member in fleet.member_names() {
-        let endpoint = Endpoint::named(&member, fleet.client_addr(&member))?;
+        let endpoint = Endpoint::with_name(&member, fleet.client_addr(&member))?;
         let refuses = runtime.block_on(async {
             let channel =
                 channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?;

@@ -161,7 +161,7 @@ async fn of_members(settings: &ConnectSettings, now_unix: i64) -> anyhow::Result
             let place = format!("member {named}");
             let endpoint = match member.name.as_str() {
                 "" => Endpoint::seed(&member.addr),
-                name => Endpoint::named(name, &member.addr),
+                name => Endpoint::with_name(name, &member.addr),
             };
             let endpoint = match endpoint {
                 Ok(endpoint) => endpoint,

@@ -27,7 +27,7 @@ const LIST: (&str, &str) =
 
 fn dial_with(fleet: &Fleet, member: &str, files: &TlsFiles) -> Result<Channel> {
     let tls = ClientTls::load(&Security::Mtls(files.clone()))?;
-    let endpoint = Endpoint::named(member, fleet.client_addr(member))?;
+    let endpoint = Endpoint::with_name(member, fleet.client_addr(member))?;
     Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
 }
 

@@ -44,7 +44,7 @@ impl Scene {
         let mallory = issue(&fleet, Role::Client, "mallory")?;
         let tls = ClientTls::load(&Security::Mtls(mallory.clone()))?;
         let asks = |member: &String| -> Result<Channel> {
-            let endpoint = Endpoint::named(member, fleet.client_addr(member))?;
+            let endpoint = Endpoint::with_name(member, fleet.client_addr(member))?;
             Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
         };
         let asker = asks(&lagging)?;

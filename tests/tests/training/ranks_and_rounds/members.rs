@@ -16,7 +16,7 @@ async fn a_member_that_does_not_lead_refuses_no_shard_for_what_it_does_not_know(
     // The waiting member knows no cluster, and so no dataset.
     fleet.start_waiting("c4")?;
     let tls = ClientTls::load(&fleet.security("client", "user"))?;
-    let endpoint = Endpoint::named("c4".to_owned(), fleet.client_addr("c4"))?;
+    let endpoint = Endpoint::with_name("c4".to_owned(), fleet.client_addr("c4"))?;
     let direct = channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?;
     let direct = InterceptedService::new(direct, Stamp::default());
     let session = client(&fleet)?.open_session("test").await?;
