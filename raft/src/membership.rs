@@ -109,8 +109,8 @@ pub(crate) async fn promote_member(running: &Running, name: &str) -> Result<(), 
     reads::confirm(running).await?;
     voters::finish(running).await?;
     let known = KnownMembers::of(running);
-    let Some(learner) = known.named(name, false) else {
-        return known.named(name, true).map(drop).ok_or_else(|| known.unknown(name));
+    let Some(learner) = known.find(name, false) else {
+        return known.find(name, true).map(drop).ok_or_else(|| known.unknown(name));
     };
     if matches!(learner.joins, Joins::Voter { .. }) {
         return Ok(());

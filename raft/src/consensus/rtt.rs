@@ -105,7 +105,7 @@ pub(crate) async fn watch(running: Arc<Running>) {
                 running.reachability.keep(&members);
                 for member in members {
                     if pinging.insert(member.id) {
-                        under_way.push(ask(&running, member));
+                        under_way.push(measure(&running, member));
                     }
                 }
             }
@@ -117,7 +117,7 @@ pub(crate) async fn watch(running: Arc<Running>) {
 }
 
 /// Asks one member, within the limits for a connection and for an answer. Returns its id.
-async fn ask(running: &Running, member: MemberRecord) -> u64 {
+async fn measure(running: &Running, member: MemberRecord) -> u64 {
     let (begun, member) = (Instant::now(), &member);
     let limit = 2 * running.context.dialer.connect_limit();
     let (votes, heartbeats) = tokio::join!(

@@ -27,7 +27,7 @@ impl KnownMembers {
         Self { members: config.nodes().map(|(id, member)| (*id, member.clone())).collect(), voters }
     }
 
-    pub(super) fn named(&self, name: &str, voter: bool) -> Option<&MemberRecord> {
+    pub(super) fn find(&self, name: &str, voter: bool) -> Option<&MemberRecord> {
         let mut of_name = self.members.values().filter(|member| member.name == name);
         of_name.find(|member| self.voters.contains(&member.id) == voter)
     }
@@ -44,10 +44,10 @@ impl KnownMembers {
     /// The id of the voter to replace, by name.
     pub(super) fn replaced(&self, name: Option<&str>) -> Result<Option<u64>, ClusterError> {
         let Some(name) = name else { return Ok(None) };
-        if let Some(old) = self.named(name, true) {
+        if let Some(old) = self.find(name, true) {
             return Ok(Some(old.id));
         }
-        Err(match self.named(name, false) {
+        Err(match self.find(name, false) {
             Some(_) => ClusterError::Refused(format!(
                 "member {name:?} is a learner, so it has no vote to take over: rolloutctl member remove {name}, then member add"
             )),
@@ -58,7 +58,7 @@ impl KnownMembers {
     /// The learner that an earlier identical call has listed already. Its supported versions may differ, because it
     /// reports them itself.
     pub(super) fn listed(&self, fresh: &MemberRecord) -> Option<u64> {
-        let listed = self.named(&fresh.name, false)?;
+        let listed = self.find(&fresh.name, false)?;
         let same = MemberRecord {
             id: fresh.id,
             version_min: fresh.version_min,

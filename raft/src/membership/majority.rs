@@ -24,7 +24,7 @@ enum VoterState {
     Nothing,
 }
 
-async fn ask(running: &Running, member: &MemberRecord) -> VoterState {
+async fn state_of(running: &Running, member: &MemberRecord) -> VoterState {
     if member.id == running.context.me {
         return VoterState::Answers;
     }
@@ -47,7 +47,7 @@ pub(super) async fn check_majority(
     let answers = keep
         .iter()
         .filter_map(|id| known.members.get(id))
-        .map(async |member| (member, ask(running, member).await));
+        .map(async |member| (member, state_of(running, member).await));
     let (mut answering, mut lost, mut silent) = (BTreeSet::new(), Vec::new(), Vec::new());
     for (member, answer) in futures::future::join_all(answers).await {
         match answer {

@@ -75,7 +75,7 @@ impl DiskSpace {
             free_bytes: AtomicU64::new(0),
             all_bytes: AtomicU64::new(0),
         });
-        this.look(dir);
+        this.check(dir);
         let (watched, dir) = (Arc::downgrade(&this), dir.to_owned());
         std::thread::Builder::new()
             .name("disk-space".into())
@@ -96,7 +96,7 @@ impl DiskSpace {
         }
     }
 
-    fn look(&self, dir: &Path) {
+    fn check(&self, dir: &Path) {
         let found = match space(dir) {
             Ok(found) => found,
             // If the space is unknown, keep the state.
@@ -125,7 +125,7 @@ fn keep_looking(watched: &Weak<DiskSpace>, dir: &Path) {
     loop {
         std::thread::sleep(LOOK_EVERY);
         let Some(this) = watched.upgrade() else { return };
-        this.look(dir);
+        this.check(dir);
     }
 }
 

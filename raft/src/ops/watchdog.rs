@@ -44,7 +44,7 @@ fn watch(member: &Weak<Running>, runtime: &Handle) {
             return;
         }
         let in_flight_since = running.store.log().stats().in_flight_since;
-        let stalled = stall.look(in_flight_since, looked.elapsed());
+        let stalled = stall.observe(in_flight_since, looked.elapsed());
         if stalled > Duration::from_millis(running.config.stall_exit_ms) {
             stop_process(&format!("the disk has not finished an fsync for {stalled:?}"));
         }
@@ -71,7 +71,7 @@ struct Stall {
 
 impl Stall {
     /// Checks the fsync that began at `since`, `passed` after the last check.
-    fn look(&mut self, since: Option<Instant>, passed: Duration) -> Duration {
+    fn observe(&mut self, since: Option<Instant>, passed: Duration) -> Duration {
         if since.is_none() || since != self.since {
             (self.since, self.counted) = (since, Duration::ZERO);
         }
@@ -120,16 +120,16 @@ mod tests {
     #[test]
     fn time_in_which_the_process_was_stopped_is_no_stall_of_the_disk() {
         let (mut stall, since) = (Stall::default(), Some(Instant::now()));
-        assert_eq!(stall.look(since, Duration::from_secs(60)), 2 * LOOK_EVERY);
+        assert_eq!(stall.observe(since, Duration::from_secs(60)), 2 * LOOK_EVERY);
         let after = |stall: &mut Stall, looks: u32| {
-            (0..looks).map(|_| stall.look(since, LOOK_EVERY)).last().unwrap()
+            (0..looks).map(|_| stall.observe(since, LOOK_EVERY)).last().unwrap()
         };
         assert_eq!(after(&mut stall, 98), 100 * LOOK_EVERY);
         // The next fsync is judged separately, and so is one after a pause.
         let next = since.map(|since| since + Duration::from_secs(1));
-        assert_eq!(stall.look(next, LOOK_EVERY), LOOK_EVERY);
-        assert_eq!(stall.look(None, LOOK_EVERY), Duration::ZERO);
-        assert_eq!(stall.look(next, LOOK_EVERY), LOOK_EVERY);
+        assert_eq!(stall.observe(next, LOOK_EVERY), LOOK_EVERY);
+        assert_eq!(stall.observe(None, LOOK_EVERY), Duration::ZERO);
+        assert_eq!(stall.observe(next, LOOK_EVERY), LOOK_EVERY);
     }
 
     #[test]
