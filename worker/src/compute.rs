@@ -116,7 +116,7 @@ impl Cloud {
                 Notice::Goes { within, what } => {
                     let within_ms = within.as_millis() as u64;
                     tracing::warn!(provider, what, within_ms, "the cloud reclaims this machine");
-                    drains.ask(DrainOrder::gone_within(within, format!("{provider}: {what}")));
+                    drains.request(DrainOrder::gone_within(within, format!("{provider}: {what}")));
                 }
                 Notice::MayGo { what } => {
                     tracing::warn!(provider, what, "the cloud may reclaim this machine");

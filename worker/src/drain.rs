@@ -60,7 +60,7 @@ impl Default for Drains {
 
 impl Drains {
     /// Requests a drain. Returns true if that changes something: the first request, or an earlier deadline.
-    pub fn ask(&self, wish: DrainOrder) -> bool {
+    pub fn request(&self, wish: DrainOrder) -> bool {
         let reason = wish.reason.clone();
         let news = self.order.send_if_modified(|order| match order {
             None => {
@@ -100,12 +100,12 @@ mod tests {
     fn the_deadline_only_moves_earlier_and_is_reported_once() {
         let drains = Drains::default();
         assert_eq!(drains.current(), None);
-        assert!(drains.ask(DrainOrder::gone_within(Duration::from_secs(60), "first")));
+        assert!(drains.request(DrainOrder::gone_within(Duration::from_secs(60), "first")));
         let first = drains.current().unwrap();
         assert_eq!(first.gone_by - first.rows_until, SETTLE);
-        assert!(!drains.ask(DrainOrder::gone_within(Duration::from_secs(120), "later")));
+        assert!(!drains.request(DrainOrder::gone_within(Duration::from_secs(120), "later")));
         assert_eq!(drains.current().unwrap(), first);
-        assert!(drains.ask(DrainOrder::gone_within(Duration::from_secs(8), "harder")));
+        assert!(drains.request(DrainOrder::gone_within(Duration::from_secs(8), "harder")));
         let harder = drains.current().unwrap();
         assert!(harder.gone_by < first.gone_by && harder.reason == "harder");
         assert_eq!(harder.gone_by - harder.rows_until, Duration::from_secs(2));
@@ -123,9 +123,9 @@ mod tests {
     #[test]
     fn rows_may_end_sooner_and_the_process_as_it_was() {
         let drains = Drains::default();
-        drains.ask(DrainOrder::gone_within(Duration::from_secs(10), "cloud"));
+        drains.request(DrainOrder::gone_within(Duration::from_secs(10), "cloud"));
         let first = drains.current().unwrap();
-        assert!(drains.ask(DrainOrder::rows_for(Duration::from_secs(1), "signal")));
+        assert!(drains.request(DrainOrder::rows_for(Duration::from_secs(1), "signal")));
         let both = drains.current().unwrap();
         assert!(both.rows_until < first.rows_until && both.gone_by == first.gone_by);
     }

@@ -163,8 +163,8 @@ fn drain_on_signals(
             };
             supervisor.stopping();
             match count {
-                1 => drop(drains.ask(DrainOrder::rows_for(drain, name))),
-                2 => drop(drains.ask(DrainOrder::gone_within(HURRY, format!("{name} again")))),
+                1 => drop(drains.request(DrainOrder::rows_for(drain, name))),
+                2 => drop(drains.request(DrainOrder::gone_within(HURRY, format!("{name} again")))),
                 _ => std::process::exit(128 + number),
             }
         }

@@ -86,7 +86,7 @@ impl Aws {
         }
         let ttl = TTL_SECONDS.to_string();
         let headers = [(TTL_HEADER, &*ttl)];
-        let answer = self.metadata.ask(Method::PUT, TOKEN_PATH, &headers, ANSWER_LIMIT).await?;
+        let answer = self.metadata.send(Method::PUT, TOKEN_PATH, &headers, ANSWER_LIMIT).await?;
         if answer.status != StatusCode::OK {
             return Err(answer.unexpected());
         }
@@ -122,10 +122,10 @@ impl Aws {
 
     async fn get_with_token(&mut self, path: &str) -> Result<MetadataResponse, MetadataError> {
         let token = self.token().await?;
-        self.metadata.ask(Method::GET, path, &[(TOKEN_HEADER, &token)], ANSWER_LIMIT).await
+        self.metadata.send(Method::GET, path, &[(TOKEN_HEADER, &token)], ANSWER_LIMIT).await
     }
 
-    async fn look(&mut self) -> Result<Option<Notice>, MetadataError> {
+    async fn poll(&mut self) -> Result<Option<Notice>, MetadataError> {
         if let Some(answer) = self.get(ACTION_PATH).await? {
             let notice = interruption(&answer)?;
             if self.reported.as_ref() != Some(&answer.body) {
@@ -147,7 +147,7 @@ impl Aws {
 
     async fn notice(&mut self) -> Notice {
         loop {
-            let wait = match self.look().await {
+            let wait = match self.poll().await {
                 Ok(found) => {
                     self.failures.record_success();
                     if let Some(notice) = found {

@@ -93,8 +93,8 @@ impl Azure {
         self.machine().await.is_ok()
     }
 
-    async fn ask(&self, path: &str, limit: Duration) -> Result<MetadataResponse, MetadataError> {
-        let answer = self.metadata.ask(Method::GET, path, &[HEADER], limit).await?;
+    async fn get(&self, path: &str, limit: Duration) -> Result<MetadataResponse, MetadataError> {
+        let answer = self.metadata.send(Method::GET, path, &[HEADER], limit).await?;
         match answer.status {
             StatusCode::OK => Ok(answer),
             _ => Err(answer.unexpected()),
@@ -105,16 +105,16 @@ impl Azure {
         if let Some(machine) = &self.machine {
             return Ok(machine.clone());
         }
-        let answer = self.ask(MACHINE_PATH, ANSWER_LIMIT).await?;
+        let answer = self.get(MACHINE_PATH, ANSWER_LIMIT).await?;
         let machine = machine(&answer)?;
         self.machine = Some(machine.clone());
         Ok(machine)
     }
 
-    async fn look(&mut self) -> Result<Option<Notice>, MetadataError> {
+    async fn poll(&mut self) -> Result<Option<Notice>, MetadataError> {
         let name = self.machine().await?.name;
         let limit = if self.answered { ANSWER_LIMIT } else { FIRST_LIMIT };
-        let answer = self.ask(EVENTS_PATH, limit).await?;
+        let answer = self.get(EVENTS_PATH, limit).await?;
         let mut mine = events(&answer)?;
         self.answered = true;
         mine.retain(|event| event.resources.iter().any(|r| r.eq_ignore_ascii_case(&name)));
@@ -137,7 +137,7 @@ impl Azure {
 
     async fn notice(&mut self) -> Notice {
         loop {
-            let wait = match self.look().await {
+            let wait = match self.poll().await {
                 Ok(found) => {
                     self.failures.record_success();
                     if let Some(notice) = found {

@@ -55,7 +55,7 @@ impl Watched {
                 tokio::time::sleep_until(asked_at + PACE).await;
             }
             self.asked_at = Some(Instant::now());
-            match self.look(metadata).await {
+            match self.poll(metadata).await {
                 Ok(value) => {
                     self.failures.record_success();
                     if self.value.replace(value) != Some(value) {
@@ -67,7 +67,7 @@ impl Watched {
         }
     }
 
-    async fn look(&mut self, metadata: &Metadata) -> Result<&'static str, MetadataError> {
+    async fn poll(&mut self, metadata: &Metadata) -> Result<&'static str, MetadataError> {
         let (path, limit) = match &self.etag {
             Some(etag) => {
                 let hold = HOLD.as_secs();
@@ -76,7 +76,7 @@ impl Watched {
             }
             None => (self.name.to_owned(), ANSWER_LIMIT),
         };
-        let answer = ask(metadata, &path, limit).await?;
+        let answer = get(metadata, &path, limit).await?;
         let value = self.expected.iter().find(|expected| **expected == answer.body.trim());
         let value = value.ok_or_else(|| answer.garbled("no value that is known"))?;
         self.etag = answer.header("etag").filter(|etag| usable(etag)).map(str::to_owned);
@@ -90,13 +90,13 @@ fn usable(etag: &str) -> bool {
     !etag.is_empty() && etag.len() <= ETAG_BYTES_MAX && etag.chars().all(plain)
 }
 
-async fn ask(
+async fn get(
     metadata: &Metadata,
     path: &str,
     limit: Duration,
 ) -> Result<MetadataResponse, MetadataError> {
     let path = format!("{INSTANCE}{path}");
-    let answer = metadata.ask(Method::GET, &path, &[FLAVOR], limit).await?;
+    let answer = metadata.send(Method::GET, &path, &[FLAVOR], limit).await?;
     if answer.status != StatusCode::OK {
         return Err(answer.unexpected());
     }
@@ -120,7 +120,7 @@ impl Gcp {
 
     /// Whether this service answers.
     pub(super) async fn is_here(&self) -> bool {
-        ask(&self.metadata, "id", ANSWER_LIMIT).await.is_ok()
+        get(&self.metadata, "id", ANSWER_LIMIT).await.is_ok()
     }
 
     async fn notice(&mut self) -> Notice {
@@ -154,7 +154,7 @@ impl Gcp {
             ("instance_id", "id"),
             ("lifecycle", "scheduling/preemptible"),
         ] {
-            let answer = match ask(&self.metadata, path, ANSWER_LIMIT).await {
+            let answer = match get(&self.metadata, path, ANSWER_LIMIT).await {
                 Ok(answer) => answer,
                 Err(error) => {
                     tracing::warn!(%error, "cannot read the description of this instance");

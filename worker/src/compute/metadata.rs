@@ -94,7 +94,7 @@ impl Metadata {
         Ok(Self { client, base: endpoint.trim_end_matches('/').to_owned() })
     }
 
-    pub(super) async fn ask(
+    pub(super) async fn send(
         &self,
         method: Method,
         path: &str,

@@ -272,7 +272,7 @@ impl Session {
 
     /// The leader's drain request; 0 uses the configured time for rows.
     pub(super) fn asked_to_go(&self, within_ms: u64, reason: String) {
-        self.drains.ask(match within_ms {
+        self.drains.request(match within_ms {
             0 => DrainOrder::rows_for(Duration::from_millis(self.config.timing.drain_ms), reason),
             ms => DrainOrder::gone_within(Duration::from_millis(ms), reason),
         });

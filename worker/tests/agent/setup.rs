@@ -30,7 +30,7 @@ impl Agent {
     }
 
     pub(crate) async fn drain(mut self) -> Drained {
-        self.drains.ask(DrainOrder::rows_for(self.drain, "the test is over"));
+        self.drains.request(DrainOrder::rows_for(self.drain, "the test is over"));
         self.ended.take().unwrap().await.unwrap().unwrap()
     }
 

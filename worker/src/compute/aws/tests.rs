@@ -201,7 +201,7 @@ async fn wrong_slow_and_endless_answers_are_no_notices_and_the_next_good_one_is(
     let slow = Value { delay: Duration::from_secs(600), ..ok(&at(120)) };
     imds.lock().values.insert(ACTION_PATH.into(), slow);
     let mut aws = aws(&server);
-    assert!(matches!(aws.look().await, Err(MetadataError::Unreachable { .. })));
+    assert!(matches!(aws.poll().await, Err(MetadataError::Unreachable { .. })));
 }
 
 #[tokio::test]
@@ -236,7 +236,7 @@ async fn a_rebalance_recommendation_is_reported_once_and_hides_no_interruption()
     imds.lock().values.insert(REBALANCE_PATH.into(), Value { status: 500, ..ok("") });
     let mut aws = self::aws(&server);
     assert!(seconds_of_next(&mut aws).await >= 50);
-    assert!(aws.look().await.unwrap().is_none());
+    assert!(aws.poll().await.unwrap().is_none());
 }
 
 #[tokio::test]

@@ -149,13 +149,13 @@ async fn answers_of_others_and_answers_in_trouble_are_no_notices() {
     assert!(!azure(&server).is_here().await);
     service.lock().machine = "<html>".into();
     let mut azure = azure(&server);
-    assert!(matches!(azure.look().await, Err(MetadataError::Garbled { .. })));
+    assert!(matches!(azure.poll().await, Err(MetadataError::Garbled { .. })));
     service.lock().machine = MACHINE.into();
     assert!(azure.is_here().await);
     service.lock().events = "none".into();
-    assert!(matches!(azure.look().await, Err(MetadataError::Garbled { .. })));
+    assert!(matches!(azure.poll().await, Err(MetadataError::Garbled { .. })));
     service.lock().status = 500;
-    assert!(matches!(azure.look().await, Err(MetadataError::Status { .. })));
+    assert!(matches!(azure.poll().await, Err(MetadataError::Status { .. })));
     nothing(&mut azure, &service).await;
     {
         let mut service = service.lock();

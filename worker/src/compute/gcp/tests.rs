@@ -166,14 +166,14 @@ async fn answers_of_others_and_answers_in_trouble_are_no_notices() {
     let mut watched = gcp(&service).preempted;
     service.values.send_modify(|values| values.anonymous = true);
     assert!(!gcp(&service).is_here().await);
-    let anonymous = watched.look(&metadata).await;
+    let anonymous = watched.poll(&metadata).await;
     assert!(matches!(anonymous, Err(MetadataError::Garbled { .. })), "{anonymous:?}");
     service.values.send_modify(|values| (values.anonymous, values.status) = (false, Some(503)));
-    let busy = watched.look(&metadata).await;
+    let busy = watched.poll(&metadata).await;
     assert!(matches!(busy, Err(MetadataError::Status { .. })), "{busy:?}");
     service.values.send_modify(|values| values.status = None);
     service.set("preempted", "MAYBE");
-    let garbled = watched.look(&metadata).await;
+    let garbled = watched.poll(&metadata).await;
     assert!(matches!(garbled, Err(MetadataError::Garbled { .. })), "{garbled:?}");
     let mut gcp = gcp(&service);
     assert!(gcp.is_here().await);
