@@ -40,7 +40,7 @@ pub(crate) trait Exchange: Clone + Send + Sync + 'static {
     fn fitting<'a>(parts: impl Iterator<Item = &'a Self::Part>) -> usize;
 
     /// Sends one request; returns one answer per part.
-    fn ask(
+    fn send(
         &self,
         parts: Vec<Self::Part>,
     ) -> impl Future<Output = Result<Vec<Self::Answer>, ClientError>> + Send;
@@ -99,7 +99,7 @@ impl<E: Exchange> Batches<E> {
     }
 
     /// Queues a part and waits for the answer.
-    pub(crate) async fn ask(&self, part: E::Part) -> Result<E::Answer, ClientError> {
+    pub(crate) async fn call(&self, part: E::Part) -> Result<E::Answer, ClientError> {
         answer(self.begin(part).await).await
     }
 }
@@ -184,7 +184,7 @@ impl<E: Exchange> Driver<E> {
                 parts.push(part);
                 callers.push((answer, room));
             }
-            let exchange = self.shared.exchange.ask(parts);
+            let exchange = self.shared.exchange.send(parts);
             let answered = match E::LOOKS {
                 true => tokio::select! {
                     biased;
@@ -256,7 +256,7 @@ mod tests {
             parts.take(4).count()
         }
 
-        async fn ask(&self, parts: Vec<u32>) -> Result<Vec<u32>, ClientError> {
+        async fn send(&self, parts: Vec<u32>) -> Result<Vec<u32>, ClientError> {
             let (go, gone) = oneshot::channel();
             self.0.send((parts.clone(), go)).expect("the test listens");
             match gone.await.expect("the test answers") {
@@ -302,7 +302,7 @@ mod tests {
             let mut callers = tokio::task::JoinSet::new();
             for part in 1..=4 {
                 let batches = batches.clone();
-                callers.spawn(async move { batches.ask(part).await.expect("an answer") });
+                callers.spawn(async move { batches.call(part).await.expect("an answer") });
             }
             callers.join_all().await
         });
@@ -375,8 +375,8 @@ mod tests {
             parts.take(1).count()
         }
 
-        async fn ask(&self, parts: Vec<u32>) -> Result<Vec<u32>, ClientError> {
-            let answers = self.0.ask(parts).await?;
+        async fn send(&self, parts: Vec<u32>) -> Result<Vec<u32>, ClientError> {
+            let answers = self.0.send(parts).await?;
             assert_ne!(answers, [10], "as the test wants it");
             Ok(answers)
         }

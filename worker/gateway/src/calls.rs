@@ -43,11 +43,11 @@ pub(crate) async fn wait(
     request: v1::StoreWaitRequest,
 ) -> Result<v1::StoreWaitResponse, ClientError> {
     let place = room.enter().await;
-    look(client, v1::StoreWaitRequest { wait_ms: place.wait_ms, ..request }).await
+    wait_once(client, v1::StoreWaitRequest { wait_ms: place.wait_ms, ..request }).await
 }
 
 /// The same for as long as the request says, without a turn: use it only without a wait.
-pub(crate) async fn look(
+pub(crate) async fn wait_once(
     client: &Client,
     request: v1::StoreWaitRequest,
 ) -> Result<v1::StoreWaitResponse, ClientError> {

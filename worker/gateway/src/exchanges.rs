@@ -84,7 +84,7 @@ impl Exchange for Changes {
         count
     }
 
-    async fn ask(&self, parts: Vec<Vec<Op>>) -> Result<Vec<Vec<AnswerKind>>, ClientError> {
+    async fn send(&self, parts: Vec<Vec<Op>>) -> Result<Vec<Vec<AnswerKind>>, ClientError> {
         let counts: Vec<usize> = parts.iter().map(Vec::len).collect();
         let ops = parts.into_iter().flatten().map(|op| v1::StoreOp { kind: Some(op) }).collect();
         let request = v1::StoreApplyRequest { request: None, store: Some(self.name.clone()), ops };
@@ -131,7 +131,7 @@ impl Exchange for Gets {
         count
     }
 
-    async fn ask(&self, parts: Vec<Vec<Bytes>>) -> Result<Vec<Self::Answer>, ClientError> {
+    async fn send(&self, parts: Vec<Vec<Bytes>>) -> Result<Vec<Self::Answer>, ClientError> {
         let counts: Vec<usize> = parts.iter().map(Vec::len).collect();
         let keys = parts.into_iter().flatten().collect();
         let store = Some(self.name.clone());
@@ -171,7 +171,7 @@ impl Exchange for WaitForOne {
         parts.count()
     }
 
-    async fn ask(&self, parts: Vec<()>) -> Result<Vec<Self::Answer>, ClientError> {
+    async fn send(&self, parts: Vec<()>) -> Result<Vec<Self::Answer>, ClientError> {
         loop {
             let answer = calls::wait((&self.client, &self.room), self.request.clone()).await?;
             if answer.ready {

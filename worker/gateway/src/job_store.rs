@@ -104,7 +104,7 @@ impl JobStore {
 
     /// Tells the cluster that the store is in use.
     pub async fn use_it(&self) -> Result<(), ClientError> {
-        self.others.ask(Vec::new()).await.map(|_| ())
+        self.others.call(Vec::new()).await.map(|_| ())
     }
 
     /// Keeps the store from being forgotten while a job computes for days without it. Returns only when the cluster
@@ -134,7 +134,7 @@ impl JobStore {
         &self,
         kinds: Vec<v1::store_op::Kind>,
     ) -> Result<Vec<v1::store_answer::Kind>, ClientError> {
-        self.growing.ask(kinds).await
+        self.growing.call(kinds).await
     }
 
     /// Starts a change. Changes that may enlarge the store take effect in the order in which they were started, and so
@@ -149,7 +149,7 @@ impl JobStore {
         &self,
         keys: Vec<Bytes>,
     ) -> Result<Option<Vec<Option<Bytes>>>, ClientError> {
-        self.gets.ask(keys).await
+        self.gets.call(keys).await
     }
 
     /// Values by position, or nothing for a key without a value. They are of one moment only if they are few: values
@@ -197,7 +197,7 @@ impl JobStore {
     /// Whether all of these exist now.
     pub async fn there(&self, keys: Vec<Bytes>) -> Result<bool, ClientError> {
         let awaited = keys.into_iter().map(present).collect();
-        Ok(calls::look(&self.client, self.wait_request(awaited, false)).await?.ready)
+        Ok(calls::wait_once(&self.client, self.wait_request(awaited, false)).await?.ready)
     }
 
     /// Returns once each of these has existed, though not all at the same time, as in TCPStore.
@@ -229,7 +229,7 @@ impl JobStore {
                 values.filter(|values| values.len() == awaited_count)
             };
             if let [one] = left.as_slice() {
-                let values = self.waits_for(one, values).ask(()).await?;
+                let values = self.waits_for(one, values).call(()).await?;
                 waiting.saw(&[0]);
                 return Ok(all(values));
             }
