@@ -63,7 +63,7 @@ fn connection(tree: Command, words: impl Iterator<Item = OsString>) -> ConnectAr
 fn look_up(names: Names) -> Vec<String> {
     match names {
         Names::Contexts => Contexts::path().map(|path| contexts(&path)).unwrap_or_default(),
-        names => ask(names, LINE.get().cloned().unwrap_or_default()),
+        names => names_of(names, LINE.get().cloned().unwrap_or_default()),
     }
 }
 
@@ -72,7 +72,7 @@ fn contexts(file: &Path) -> Vec<String> {
 }
 
 /// The names that the cluster returns in time.
-fn ask(names: Names, line: ConnectArgs) -> Vec<String> {
+fn names_of(names: Names, line: ConnectArgs) -> Vec<String> {
     let Ok(mut settings) = line.settings() else { return Vec::new() };
     settings.timeout = PATIENCE;
     let namespace = settings.namespace.clone();
@@ -193,11 +193,11 @@ mod tests {
         };
         for names in [Names::Runs, Names::Workers, Names::Members, Names::Namespaces] {
             let begun = Instant::now();
-            assert!(ask(names, line.clone()).is_empty());
+            assert!(names_of(names, line.clone()).is_empty());
             // Plus half a second for a busy machine.
             assert!(begun.elapsed() < PATIENCE + Duration::from_millis(500), "{names:?}");
         }
         let wrong = ConnectArgs { cert: Some("/nowhere".into()), ..line };
-        assert!(ask(Names::Runs, wrong).is_empty());
+        assert!(names_of(Names::Runs, wrong).is_empty());
     }
 }

@@ -28,7 +28,7 @@ pub struct ClusterSpeed {
 }
 
 /// Asks the cluster.
-pub async fn ask(client: &Client, namespace: &str, engine: &v1::EngineSpec) -> ClusterSpeed {
+pub async fn fetch(client: &Client, namespace: &str, engine: &v1::EngineSpec) -> ClusterSpeed {
     let figures = async {
         ClusterSpeed {
             room: room(client, namespace, engine).await,

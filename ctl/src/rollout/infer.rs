@@ -63,7 +63,7 @@ async fn known_figures(
     let figures = match connect.settings_over(&config.context()) {
         Ok(settings) => match (settings.client(None), &spec.engine) {
             (Ok(client), Some(engine)) => {
-                cluster_speed::ask(&client, &settings.namespace, engine).await
+                cluster_speed::fetch(&client, &settings.namespace, engine).await
             }
             _ => ClusterSpeed::default(),
         },

@@ -21,7 +21,7 @@ pub(crate) enum Consent {
 ///
 /// # Errors
 /// Exit status 6 without consent.
-pub(crate) fn ask(what: &str, name: &str, consent: Consent) -> anyhow::Result<()> {
+pub(crate) fn confirm(what: &str, name: &str, consent: Consent) -> anyhow::Result<()> {
     if consent == Consent::Given {
         return Ok(());
     }
@@ -48,6 +48,6 @@ mod tests {
 
     #[test]
     fn given_consent_skips_the_prompt() {
-        assert!(ask("deleting run eval", "eval", Consent::Given).is_ok());
+        assert!(confirm("deleting run eval", "eval", Consent::Given).is_ok());
     }
 }

@@ -12,7 +12,7 @@ use crate::rolloutctl::dry_run::Reader;
 
 /// The dataset of that name, if it exists.
 async fn find(reader: &Reader, name: &str) -> Result<Option<v1::Dataset>, ClientError> {
-    match describe::ask(&reader.client, &reader.settings.namespace, name).await {
+    match describe::fetch(&reader.client, &reader.settings.namespace, name).await {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.exit_code() == 4 => Ok(None),
         Err(error) => Err(error),

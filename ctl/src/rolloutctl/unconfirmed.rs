@@ -64,7 +64,7 @@ pub(super) fn end(unconfirmed: Option<&Unconfirmed>) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As [`or_any`].
-pub(super) async fn ask<R, T, F, Fut>(
+pub(super) async fn read_from_any<R, T, F, Fut>(
     client: &Client,
     what: &'static str,
     request: &R,
@@ -85,7 +85,7 @@ where
 ///
 /// # Errors
 /// The leader's refusal, or that the member does not answer any more. No other member is asked in its place.
-pub(super) async fn ask_on<R, T, F, Fut>(
+pub(super) async fn read_from<R, T, F, Fut>(
     client: &Client,
     what: &'static str,
     request: &R,

@@ -92,7 +92,8 @@ async fn one(
     let request = v1::DescribeCheckpointRequest { job: Some(job), number };
     let call =
         async |channel, request| services::checkpoints(channel).describe_checkpoint(request).await;
-    let sourced = unconfirmed::ask(&client, "describe checkpoint", &request, call).await?;
+    let sourced =
+        unconfirmed::read_from_any(&client, "describe checkpoint", &request, call).await?;
     let SourcedAnswer { answer, unconfirmed } = sourced;
     let checkpoint = answer.checkpoint.unwrap_or_default().into();
     let described = Described { checkpoint, unconfirmed };

@@ -68,10 +68,12 @@ impl Verb for ListArgs {
         let namespace = self.all_namespaces.namespace(settings.namespace);
         let job = v1::JobName { namespace, job: self.job.unwrap_or_default() };
         let request = v1::ListCheckpointsRequest { job: Some(job) };
-        let sourced =
-            unconfirmed::ask(&client, "list checkpoints", &request, async |channel, request| {
-                services::checkpoints(channel).list_checkpoints(request).await
-            });
+        let sourced = unconfirmed::read_from_any(
+            &client,
+            "list checkpoints",
+            &request,
+            async |channel, request| services::checkpoints(channel).list_checkpoints(request).await,
+        );
         let SourcedAnswer { answer, unconfirmed } = sourced.await?;
         let mut checkpoints: Vec<Checkpoint> =
             answer.checkpoints.into_iter().map(Checkpoint::from).collect();

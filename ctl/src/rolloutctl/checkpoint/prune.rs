@@ -66,7 +66,7 @@ async fn prune(globals: &Globals, args: PruneArgs, dry_run: bool) -> anyhow::Res
     }
     if !dry_run {
         let what = format!("removing checkpoints of {}", args.job);
-        consent::ask(&what, &args.job, globals.consent)?;
+        consent::confirm(&what, &args.job, globals.consent)?;
     }
     let settings = globals.connect.settings()?;
     let client = settings.client(None)?;

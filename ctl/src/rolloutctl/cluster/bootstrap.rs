@@ -124,7 +124,7 @@ impl Verb for BootstrapArgs {
         // Wait, so that the user's next command finds a cluster that answers.
         settings.endpoints.extend(self.members.iter().map(|member| member.client_addr.clone()));
         let client = settings.client(None)?;
-        if !matches!(tokio::time::timeout(LED_WITHIN, list::ask(&client)).await, Ok(Ok(_))) {
+        if !matches!(tokio::time::timeout(LED_WITHIN, list::fetch(&client)).await, Ok(Ok(_))) {
             to_stderr(
                 "the cluster is formed, and no member leads it yet: rolloutctl status says why\n",
             );

@@ -50,7 +50,7 @@ impl Checked for SetArgs {
 
 impl Planned for SetArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let there = super::settings::ask(&reader.client).await?;
+        let there = super::settings::fetch(&reader.client).await?;
         Ok(plan(&there, &self))
     }
 }

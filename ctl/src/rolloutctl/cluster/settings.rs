@@ -64,7 +64,7 @@ impl Report for SettingList {
 }
 
 /// Asks the leader for them.
-pub(in crate::rolloutctl) async fn ask(
+pub(in crate::rolloutctl) async fn fetch(
     client: &Client,
 ) -> Result<v1::ListSettingsResponse, ClientError> {
     client
@@ -83,7 +83,7 @@ impl Verb for SettingsArgs {
 
     /// Prints them.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        let answer = ask(&globals.connect.client(None)?).await?;
+        let answer = fetch(&globals.connect.client(None)?).await?;
         let settings = answer.settings.into_iter().map(Setting::from).collect();
         output::emit(globals.format, &SettingList { settings })
     }

@@ -86,7 +86,7 @@ async fn upgrade(globals: &Globals, args: UpgradeArgs, dry_run: bool) -> anyhow:
     let mut answer = ask(true, args.to.unwrap_or(0)).await?;
     if !dry_run && answer.version > answer.before {
         let version = answer.version.to_string();
-        consent::ask(
+        consent::confirm(
             &format!("raising the cluster's version to {version}"),
             &version,
             globals.consent,

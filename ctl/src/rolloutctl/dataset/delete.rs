@@ -81,7 +81,7 @@ async fn delete(
     yes: Consent,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
-    consent::ask(&format!("forgetting dataset {name}"), &name, yes)?;
+    consent::confirm(&format!("forgetting dataset {name}"), &name, yes)?;
     let client = settings.client(None)?;
     let request = |id| v1::DeleteDatasetRequest {
         request: Some(id),

@@ -52,7 +52,7 @@ impl Report for Described {
 }
 
 /// Asks the leader for it.
-pub(in crate::rolloutctl) async fn ask(
+pub(in crate::rolloutctl) async fn fetch(
     client: &Client,
     namespace: &str,
     name: &str,
@@ -82,10 +82,12 @@ async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Res
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let request = v1::DescribeDatasetRequest { namespace: settings.namespace, name };
-    let sourced =
-        unconfirmed::ask(&client, "describe dataset", &request, async |channel, request| {
-            services::datasets(channel).describe_dataset(request).await
-        });
+    let sourced = unconfirmed::read_from_any(
+        &client,
+        "describe dataset",
+        &request,
+        async |channel, request| services::datasets(channel).describe_dataset(request).await,
+    );
     let SourcedAnswer { answer, unconfirmed } = sourced.await?;
     let dataset = answer.dataset.unwrap_or_default().into();
     let described = Described { dataset, unconfirmed };

@@ -62,10 +62,12 @@ impl Verb for ListArgs {
         let client = settings.client(None)?;
         let namespace = self.all_namespaces.namespace(settings.namespace);
         let request = v1::ListDatasetsRequest { namespace };
-        let sourced =
-            unconfirmed::ask(&client, "list datasets", &request, async |channel, request| {
-                services::datasets(channel).list_datasets(request).await
-            });
+        let sourced = unconfirmed::read_from_any(
+            &client,
+            "list datasets",
+            &request,
+            async |channel, request| services::datasets(channel).list_datasets(request).await,
+        );
         let SourcedAnswer { answer, unconfirmed } = sourced.await?;
         let mut datasets: Vec<Dataset> = answer.datasets.into_iter().map(Dataset::from).collect();
         self.options.apply(&mut datasets)?;

@@ -100,7 +100,7 @@ pub(super) async fn write(
     contents.report("status", Ok(survey));
     let findings = running::look(connect, args).await.map(|(found, _)| found);
     contents.report("doctor", findings);
-    contents.report("members", member::list::ask(&client).await);
+    contents.report("members", member::list::fetch(&client).await);
     of_each_member(&client, &mut contents).await;
     contents.text("events.jsonl", events(&client).await);
     save(file, &contents.files).with_context(|| format!("cannot write {}", file.display()))?;

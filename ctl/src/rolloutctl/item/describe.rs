@@ -94,10 +94,12 @@ impl Verb for DescribeArgs {
             run: self.run.clone(),
             row,
         };
-        let sourced =
-            unconfirmed::ask(&client, "describe item", &request, async |channel, request| {
-                services::items(channel).describe_item(request).await
-            });
+        let sourced = unconfirmed::read_from_any(
+            &client,
+            "describe item",
+            &request,
+            async |channel, request| services::items(channel).describe_item(request).await,
+        );
         let SourcedAnswer { answer, unconfirmed } = sourced.await?;
         let mut item = Item::from(answer.item.unwrap_or_default());
         if item.history.iter().any(|failed| failed.text.is_some()) {
@@ -105,7 +107,8 @@ impl Verb for DescribeArgs {
             let request = v1::DescribeRunRequest { namespace, name: run, run: 0 };
             let call = async |channel, request| services::runs(channel).describe_run(request).await;
             let from = unconfirmed.as_ref();
-            let described = unconfirmed::ask_on(&client, "describe the run", &request, from, call);
+            let described =
+                unconfirmed::read_from(&client, "describe the run", &request, from, call);
             item.read_texts(BlobStore::open(&described.await?.store_url)).await;
         }
         let segment_row = item.row.saturating_sub(answer.segment_first_row).to_string();

@@ -124,7 +124,7 @@ impl Verb for ListArgs {
         };
         let call = async |channel, request| services::items(channel).list_items(request).await;
         let first = page(self.from, 0);
-        let sourced = unconfirmed::ask(&client, WHAT, &first, call).await?;
+        let sourced = unconfirmed::read_from_any(&client, WHAT, &first, call).await?;
         let SourcedAnswer { mut answer, unconfirmed } = sourced;
         let mut next_row = loop {
             items.extend(answer.items.into_iter().map(Item::from));
@@ -133,7 +133,8 @@ impl Verb for ListArgs {
                 next if items.len() as u64 >= most => break Some(next.to_string()),
                 next => page(next, items.len()),
             };
-            answer = unconfirmed::ask_on(&client, WHAT, &next, unconfirmed.as_ref(), call).await?;
+            answer =
+                unconfirmed::read_from(&client, WHAT, &next, unconfirmed.as_ref(), call).await?;
         };
         if self.order.is_requested() {
             if next_row.take().is_some() {

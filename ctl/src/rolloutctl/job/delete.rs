@@ -65,7 +65,7 @@ impl Planned for DeleteArgs {
 }
 
 async fn plan(reader: &Reader, name: &str) -> anyhow::Result<Plan> {
-    let found = jobs::ask(&reader.client, &reader.settings.namespace, Some(name)).await;
+    let found = jobs::fetch(&reader.client, &reader.settings.namespace, Some(name)).await;
     let now = match found {
         Ok(found) => found.first().map(contents),
         Err(error) if error.exit_code() == 4 => None,
@@ -91,7 +91,7 @@ async fn delete(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let what = format!("deleting job {job} with its checkpoints");
-    consent::ask(&what, &job, yes)?;
+    consent::confirm(&what, &job, yes)?;
     let client = settings.client(None)?;
     let name = v1::JobName { namespace: settings.namespace, job: job.clone() };
     let request = |id| v1::DeleteJobRequest { request: Some(id), job: Some(name) };

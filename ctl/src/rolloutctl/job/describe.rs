@@ -203,7 +203,7 @@ async fn one(connect: &ConnectArgs, format: Format, job: String) -> anyhow::Resu
     let job = v1::JobName { namespace: settings.namespace, job };
     let request = v1::JobDescribeRequest { job: Some(job) };
     let call = async |channel, request| services::jobs(channel).describe(request).await;
-    let asked = unconfirmed::ask(&client, "describe job", &request, call).await?;
+    let asked = unconfirmed::read_from_any(&client, "describe job", &request, call).await?;
     let SourcedAnswer { answer, unconfirmed } = asked;
     let report = described(answer, unconfirmed, now_wall_ms());
     output::emit(format, &report)?;

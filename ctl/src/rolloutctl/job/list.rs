@@ -181,7 +181,7 @@ impl Verb for ListArgs {
         let job = self.job.unwrap_or_default();
         let namespace = self.all_namespaces.namespace(settings.namespace);
         let mut request = v1::JobListRequest { namespace, job, ..Default::default() };
-        let asked = unconfirmed::ask(&client, WHAT, &request, list).await?;
+        let asked = unconfirmed::read_from_any(&client, WHAT, &request, list).await?;
         let SourcedAnswer { mut answer, unconfirmed } = asked;
         let mut jobs: Vec<Job> = Vec::new();
         loop {
@@ -190,7 +190,7 @@ impl Verb for ListArgs {
             let Some(next) = next else { break };
             request = next;
             let from = unconfirmed.as_ref();
-            answer = unconfirmed::ask_on(&client, WHAT, &request, from, list).await?;
+            answer = unconfirmed::read_from(&client, WHAT, &request, from, list).await?;
         }
         newest_first(&mut jobs);
         self.options.apply(&mut jobs)?;

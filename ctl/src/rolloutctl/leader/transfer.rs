@@ -77,7 +77,7 @@ impl Verb for TransferArgs {
 
 impl Planned for TransferArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let list = list::ask(&reader.client).await?;
+        let list = list::fetch(&reader.client).await?;
         let leader = list.leader.clone().unwrap_or_else(|| "no member".to_owned());
         let would = match self.name.as_deref() {
             None => {

@@ -91,7 +91,7 @@ impl Verb for AddArgs {
 
 impl Planned for AddArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let list = list::ask(&reader.client).await?;
+        let list = list::fetch(&reader.client).await?;
         if find(&list.members, &self.name).is_ok() {
             let text = format!("member {} already exists", self.name);
             return Err(Failure::conflict(text).into());

@@ -52,7 +52,7 @@ pub(super) async fn wait(
 ) -> anyhow::Result<&'static str> {
     let (begun, mut reported_at, id) = (Instant::now(), None::<Instant>, id.to_string());
     loop {
-        let list = list::ask(client).await?;
+        let list = list::fetch(client).await?;
         let Some(member) = list.members.iter().find(|member| member.id == id) else {
             return Err(
                 Failure::failed(format!("member {name} was removed while it joined")).into()

@@ -137,7 +137,7 @@ async fn ask_leader(client: &Client) -> Result<v1::ListMembersResponse, ClientEr
 }
 
 /// The members, from the leader.
-pub(in crate::rolloutctl) async fn ask(client: &Client) -> anyhow::Result<MemberList> {
+pub(in crate::rolloutctl) async fn fetch(client: &Client) -> anyhow::Result<MemberList> {
     let answer = ask_leader(client).await?;
     Ok(listed(SourcedAnswer { answer, unconfirmed: None }))
 }

@@ -50,7 +50,7 @@ impl Verb for PromoteArgs {
 
 impl Planned for PromoteArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let list = list::ask(&reader.client).await?;
+        let list = list::fetch(&reader.client).await?;
         let now = line(find(&list.members, &self.name)?);
         Ok(Plan::new(format!("give {} a vote once it has caught up", self.name), now))
     }

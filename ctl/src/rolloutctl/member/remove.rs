@@ -38,7 +38,7 @@ impl Verb for RemoveArgs {
 
     /// Removes it. Refused if the rest would have no majority that answers.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        consent::ask(&format!("removing member {}", self.name), &self.name, globals.consent)?;
+        consent::confirm(&format!("removing member {}", self.name), &self.name, globals.consent)?;
         let client = globals.connect.client(None)?;
         let request = v1::RemoveMemberRequest { name: self.name.clone() };
         client
@@ -53,7 +53,7 @@ impl Verb for RemoveArgs {
 
 impl Planned for RemoveArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let list = list::ask(&reader.client).await?;
+        let list = list::fetch(&reader.client).await?;
         let member = find(&list.members, &self.name)?;
         let survey = status::survey(&reader.client).await;
         check_majority(&list.members, &survey, &self.name)?;

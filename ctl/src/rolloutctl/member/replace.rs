@@ -31,7 +31,7 @@ impl Verb for ReplaceArgs {
 
 impl Planned for ReplaceArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let list = list::ask(&reader.client).await?;
+        let list = list::fetch(&reader.client).await?;
         let old = line(voter_of(&list.members, find(&list.members, &self.old)?)?);
         let name = self.new_name.unwrap_or_else(|| self.old.clone());
         let (peer, client) = (&self.new.peer_addr, &self.new.client_addr);

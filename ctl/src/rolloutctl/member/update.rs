@@ -64,7 +64,7 @@ impl Verb for UpdateArgs {
 
 impl Planned for UpdateArgs {
     async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
-        let list = list::ask(&reader.client).await?;
+        let list = list::fetch(&reader.client).await?;
         let member = find(&list.members, &self.name)?;
         let now = format!(
             "peer {}, client {}, zone {:?}",

@@ -32,7 +32,7 @@ impl Report for Described {
     }
 }
 
-pub(in crate::rolloutctl) async fn ask(
+pub(in crate::rolloutctl) async fn fetch(
     client: &Client,
     name: &str,
 ) -> Result<v1::NamespaceInfo, ClientError> {
@@ -69,7 +69,7 @@ impl Verb for DescribeArgs {
 
 async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Result<()> {
     let client = connect.settings()?.client(None)?;
-    let namespace = ask(&client, &name).await?.into();
+    let namespace = fetch(&client, &name).await?.into();
     output::emit(format, &Described { namespace })
 }
 

@@ -90,7 +90,7 @@ impl Planned for SetQuotaArgs {
 }
 
 async fn plan(reader: &Reader, name: &str) -> anyhow::Result<Plan> {
-    let now = match super::describe::ask(&reader.client, name).await {
+    let now = match super::describe::fetch(&reader.client, name).await {
         Ok(found) => super::describe::usage(found),
         Err(error) if error.exit_code() == 4 => "it does not exist".to_owned(),
         Err(error) => return Err(error.into()),

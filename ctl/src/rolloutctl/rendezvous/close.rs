@@ -44,7 +44,7 @@ impl Verb for CloseArgs {
     /// Closes the rendezvous of each job.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         for_each_name(self.jobs, globals.format, globals.again, async |job, format| {
-            consent::ask(&format!("closing the rendezvous of {job}"), &job, globals.consent)?;
+            consent::confirm(&format!("closing the rendezvous of {job}"), &job, globals.consent)?;
             close(&globals.connect, format, job, globals.again).await
         })
         .await

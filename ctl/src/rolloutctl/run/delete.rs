@@ -91,7 +91,7 @@ async fn delete(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let what = format!("deleting run {name} with its input and its results");
-    consent::ask(&what, &name, yes)?;
+    consent::confirm(&what, &name, yes)?;
     let client = settings.client(None)?;
     let wanted = request(&settings.namespace, &name);
     let request = |id| v1::DeleteRunRequest { request: Some(id), ..wanted };

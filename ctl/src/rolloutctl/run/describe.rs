@@ -197,9 +197,10 @@ async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Res
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let request = v1::DescribeRunRequest { namespace: settings.namespace, name, run: 0 };
-    let sourced = unconfirmed::ask(&client, "describe run", &request, async |channel, request| {
-        services::runs(channel).describe_run(request).await
-    });
+    let sourced =
+        unconfirmed::read_from_any(&client, "describe run", &request, async |channel, request| {
+            services::runs(channel).describe_run(request).await
+        });
     let SourcedAnswer { answer, unconfirmed } = sourced.await?;
     let failures = answer
         .failures

@@ -95,9 +95,10 @@ impl Verb for ListArgs {
         let client = settings.client(None)?;
         let request =
             v1::ListRunsRequest { namespace: self.all_namespaces.namespace(settings.namespace) };
-        let sourced = unconfirmed::ask(&client, "list runs", &request, async |channel, request| {
-            services::runs(channel).list_runs(request).await
-        });
+        let sourced =
+            unconfirmed::read_from_any(&client, "list runs", &request, async |channel, request| {
+                services::runs(channel).list_runs(request).await
+            });
         let SourcedAnswer { answer, unconfirmed } = sourced.await?;
         let mut runs: Vec<Run> = answer.runs.into_iter().map(Run::from).collect();
         newest_first(&mut runs);

@@ -147,7 +147,7 @@ async fn one(
     };
     let call = async |channel, request| services::shards(channel).describe_shards(request).await;
     let SourcedAnswer { mut answer, unconfirmed } =
-        unconfirmed::ask(&client, WHAT, &page(0), call).await?;
+        unconfirmed::read_from_any(&client, WHAT, &page(0), call).await?;
     let mut described = Described { job, pass: None, shards: Vec::new(), unconfirmed };
     loop {
         described.pass = answer.pass.map(DatasetEpoch::from);
@@ -157,7 +157,7 @@ async fn one(
             break;
         }
         let (next, from) = (page(described.shards.len()), described.unconfirmed.as_ref());
-        answer = unconfirmed::ask_on(&client, WHAT, &next, from, call).await?;
+        answer = unconfirmed::read_from(&client, WHAT, &next, from, call).await?;
     }
     output::emit(format, &described)?;
     unconfirmed::end(described.unconfirmed.as_ref())

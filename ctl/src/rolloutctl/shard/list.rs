@@ -85,7 +85,7 @@ impl Report for JobList {
 }
 
 /// Asks the leader for every job, or for one.
-pub(in crate::rolloutctl) async fn ask(
+pub(in crate::rolloutctl) async fn fetch(
     client: &Client,
     namespace: &str,
     job: Option<&str>,
@@ -110,7 +110,8 @@ impl Verb for ListArgs {
         let namespace = self.all_namespaces.namespace(settings.namespace);
         let request = v1::ListJobsRequest { namespace, job };
         let call = async |channel, request| services::shards(channel).list_jobs(request).await;
-        let sourced = unconfirmed::ask(&client, "list training jobs", &request, call).await?;
+        let sourced =
+            unconfirmed::read_from_any(&client, "list training jobs", &request, call).await?;
         let SourcedAnswer { answer, unconfirmed } = sourced;
         let mut jobs: Vec<Job> = answer.jobs.into_iter().map(Job::from).collect();
         self.options.apply(&mut jobs)?;

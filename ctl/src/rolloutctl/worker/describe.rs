@@ -81,7 +81,7 @@ impl Verb for DescribeArgs {
 
 async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Result<()> {
     let settings = connect.settings()?;
-    let sourced = list::ask(&settings.client(None)?, &settings.namespace).await?;
+    let sourced = list::fetch(&settings.client(None)?, &settings.namespace).await?;
     let Some(worker) = sourced.answer.into_iter().find(|worker| worker.name == name) else {
         // An unconfirmed answer does not prove that the worker does not exist.
         unconfirmed::end(sourced.unconfirmed.as_ref())?;

@@ -227,14 +227,15 @@ fn in_order_of_scale_in(workers: &mut Vec<WorkerLine>) {
 }
 
 /// Asks for every worker of a namespace.
-pub(super) async fn ask(
+pub(super) async fn fetch(
     client: &Client,
     namespace: &str,
 ) -> Result<SourcedAnswer<Vec<WorkerLine>>, ClientError> {
     let request = v1::ListWorkersRequest { namespace: namespace.to_owned() };
-    let sourced = unconfirmed::ask(client, "list workers", &request, async |channel, request| {
-        services::cluster(channel).list_workers(request).await
-    });
+    let sourced =
+        unconfirmed::read_from_any(client, "list workers", &request, async |channel, request| {
+            services::cluster(channel).list_workers(request).await
+        });
     let SourcedAnswer { answer, unconfirmed } = sourced.await?;
     let mut workers: Vec<WorkerLine> = answer.workers.into_iter().map(WorkerLine::from).collect();
     if unconfirmed.is_some() {
@@ -252,7 +253,7 @@ impl Verb for ListArgs {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;
         let namespace = self.all_namespaces.namespace(settings.namespace);
-        let SourcedAnswer { answer: mut workers, unconfirmed } = ask(&client, &namespace).await?;
+        let SourcedAnswer { answer: mut workers, unconfirmed } = fetch(&client, &namespace).await?;
         match self.scale_in {
             true => in_order_of_scale_in(&mut workers),
             false => workers.sort_by(|a, b| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace))),
