@@ -174,10 +174,10 @@ impl ConnectArgs {
         contexts_at: Option<&Path>,
     ) -> Result<ConnectSettings, ConnectError> {
         let base = match self.context.as_deref() {
-            Some(wanted) => contexts::named(Some(wanted), contexts_at)?.over(file),
+            Some(wanted) => contexts::load(Some(wanted), contexts_at)?.over(file),
             None if self.is_complete() || !file.endpoints.is_empty() => file.clone(),
             // A batch file's settings override the current context.
-            None => file.clone().over(&contexts::named(None, contexts_at)?),
+            None => file.clone().over(&contexts::load(None, contexts_at)?),
         };
         let endpoints = first_filled([&self.endpoints, &base.endpoints])
             .unwrap_or_else(|| vec![ENDPOINT_DEFAULT.to_owned()]);

@@ -30,7 +30,7 @@ pub fn split(name: &str) -> (&str, u32) {
 }
 
 /// The name of a revision.
-pub fn named(base: &str, number: u32) -> String {
+pub fn run_name(base: &str, number: u32) -> String {
     if number <= 1 { base.to_owned() } else { format!("{base}.r{number}") }
 }
 
@@ -83,7 +83,7 @@ impl Family {
     /// The name of the next revision.
     pub fn next(&self) -> Result<String, BatchError> {
         let number = self.latest().map_or(1, |run| split(&run.name).1 + 1);
-        let next = named(&self.base, number);
+        let next = run_name(&self.base, number);
         name::check(&next).map_err(BatchError::Usage)?;
         Ok(next)
     }
@@ -193,7 +193,7 @@ mod tests {
             ("a.r99999999999", ("a.r99999999999", 1)),
         ] {
             assert_eq!(split(name), family, "{name}");
-            assert_eq!(named(family.0, family.1), name);
+            assert_eq!(run_name(family.0, family.1), name);
         }
     }
 

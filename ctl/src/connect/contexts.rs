@@ -91,7 +91,7 @@ impl Contexts {
 
 /// The context that `--context` names, a file or a name in the contexts file at `at`; without the flag, the current
 /// context.
-pub(super) fn named(wanted: Option<&Path>, at: Option<&Path>) -> Result<Context, ContextError> {
+pub(super) fn load(wanted: Option<&Path>, at: Option<&Path>) -> Result<Context, ContextError> {
     let contexts = || match at {
         Some(path) => Contexts::read(path),
         None => Ok(Contexts::default()),

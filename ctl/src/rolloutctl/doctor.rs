@@ -70,8 +70,8 @@ impl Verb for DoctorArgs {
             return bundle::write(&globals.connect, globals.format, &self, file).await;
         }
         let (report, leaderless) = match self.preflight {
-            true => (Findings::new(preflight::look(&self).await?), None),
-            false => running::look(&globals.connect, &self).await?,
+            true => (Findings::new(preflight::check(&self).await?), None),
+            false => running::check(&globals.connect, &self).await?,
         };
         output::emit(globals.format, &report)?;
         let text = report.summary();

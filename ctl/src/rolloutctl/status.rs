@@ -90,7 +90,7 @@ pub struct StuckRun {
 
 impl StuckRun {
     /// The run's name in commands.
-    pub(in crate::rolloutctl) fn shown(&self) -> String {
+    pub(in crate::rolloutctl) fn display_name(&self) -> String {
         format!("{}{}", self.name, namespace_flag(&self.namespace))
     }
 
@@ -98,7 +98,7 @@ impl StuckRun {
     pub(in crate::rolloutctl) fn fix_at_cordon_limit(&self) -> String {
         format!(
             "repair or cordon the slot that the reason names, then: rolloutctl run resume {}",
-            self.shown()
+            self.display_name()
         )
     }
 

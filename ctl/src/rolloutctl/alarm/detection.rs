@@ -98,7 +98,12 @@ fn stuck_runs(survey: &Survey) -> Vec<Alarm> {
             true => ("CORDON_LIMIT", run.fix_at_cordon_limit()),
             false => ("RUN_STUCK", workers(run)),
         };
-        Alarm { kind, member: None, what: format!("run {}: {}", run.shown(), run.problem()), fix }
+        Alarm {
+            kind,
+            member: None,
+            what: format!("run {}: {}", run.display_name(), run.problem()),
+            fix,
+        }
     };
     // Only a leader's state is current; another member may have applied it long ago.
     if survey.leader.is_some() { stuck.map(alarm).collect() } else { Vec::new() }

@@ -3,7 +3,7 @@
 use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
 
-use super::instant::shown;
+use super::instant::format_instant;
 use crate::output::{self, Report, Table};
 use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -28,9 +28,9 @@ impl From<v1::Revocation> for Revocation {
     fn from(wire: v1::Revocation) -> Self {
         Self {
             identity: (!wire.identity.is_empty()).then_some(wire.identity),
-            issued_before: wire.issued_before_s.map(shown),
+            issued_before: wire.issued_before_s.map(format_instant),
             reason: wire.reason,
-            made_at: shown(wire.made_wall_ms / 1000),
+            made_at: format_instant(wire.made_wall_ms / 1000),
         }
     }
 }

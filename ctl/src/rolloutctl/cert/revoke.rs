@@ -5,7 +5,7 @@
 use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
 
-use super::instant::{parse_instant, shown};
+use super::instant::{format_instant, parse_instant};
 use crate::output::{self, Report};
 use crate::rolloutctl::dry_run::{Checked, Plan, Planned, PlannedRequest, Reader, one, planned};
 use crate::rolloutctl::request::numbered;
@@ -64,7 +64,7 @@ struct Revoked {
 fn certificates(identity: Option<&str>, issued_before: Option<u64>) -> String {
     let whose = identity.unwrap_or("everyone");
     match issued_before {
-        Some(before) => format!("certificates of {whose} issued before {}", shown(before)),
+        Some(before) => format!("certificates of {whose} issued before {}", format_instant(before)),
         None => format!("all certificates of {whose}"),
     }
 }
@@ -99,7 +99,7 @@ impl Verb for RevokeArgs {
             |channel, request| async move { services::certificates(channel).revoke(request).await },
         )
         .await?;
-        let issued_before = self.issued_before.map(shown);
+        let issued_before = self.issued_before.map(format_instant);
         output::emit(globals.format, &Revoked { identity: self.identity, issued_before })
     }
 }

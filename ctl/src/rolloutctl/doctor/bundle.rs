@@ -98,7 +98,7 @@ pub(super) async fn write(
     let alarms = survey.alarms.clone();
     contents.report("alarms", Ok(alarm::list::Alarms { alarms }));
     contents.report("status", Ok(survey));
-    let findings = running::look(connect, args).await.map(|(found, _)| found);
+    let findings = running::check(connect, args).await.map(|(found, _)| found);
     contents.report("doctor", findings);
     contents.report("members", member::list::fetch(&client).await);
     of_each_member(&client, &mut contents).await;

@@ -26,7 +26,7 @@ pub(super) fn now_unix() -> i64 {
 }
 
 /// Checks that the files exist, match, and name the right identity, and how long they are valid.
-pub(super) fn look(
+pub(super) fn check(
     files: &TlsFiles,
     wanted: &CertRequirement<'_>,
     args: &DoctorArgs,
@@ -98,7 +98,11 @@ fn authority(ca: &Path, args: &DoctorArgs) -> Option<Finding> {
 }
 
 /// The three files of a configuration, if it names all.
-pub(super) fn named(ca: Option<&str>, cert: Option<&str>, key: Option<&str>) -> Option<TlsFiles> {
+pub(super) fn tls_files(
+    ca: Option<&str>,
+    cert: Option<&str>,
+    key: Option<&str>,
+) -> Option<TlsFiles> {
     let path = |text: Option<&str>| text.map(PathBuf::from);
     Some(TlsFiles { ca: path(ca)?, cert: path(cert)?, key: path(key)? })
 }

@@ -22,7 +22,7 @@ use crate::rolloutctl::config::{self, Daemon, File};
 const REACH_TIME: Duration = Duration::from_secs(5);
 
 /// All checks.
-pub(super) async fn look(args: &DoctorArgs) -> anyhow::Result<Vec<Finding>> {
+pub(super) async fn check(args: &DoctorArgs) -> anyhow::Result<Vec<Finding>> {
     let file = args.file.as_deref().map(File::read).transpose()?;
     let daemon = file.as_ref().map_or(Daemon::Coordinator, |file| Daemon::of(&file.table));
     let mut findings = vec![machine::open_files(daemon), machine::clock()];
@@ -102,7 +102,8 @@ fn certificate(file: &File, args: &DoctorArgs) -> Vec<Finding> {
         Daemon::Coordinator => Role::Member,
         Daemon::Worker => Role::Worker,
     };
-    let Some(tls) = files::named(text("tls.ca_file"), text("tls.cert_file"), text("tls.key_file"))
+    let Some(tls) =
+        files::tls_files(text("tls.ca_file"), text("tls.cert_file"), text("tls.key_file"))
     else {
         return Vec::new();
     };
@@ -114,7 +115,7 @@ fn certificate(file: &File, args: &DoctorArgs) -> Vec<Finding> {
     let mut hosts: Vec<&str> = addresses.iter().map(|address| address.host.as_str()).collect();
     hosts.dedup();
     let wanted = CertRequirement { role, name: text("name").unwrap_or_default(), hosts };
-    files::look(&tls, &wanted, args)
+    files::check(&tls, &wanted, args)
 }
 
 /// The intermediate CA with which a member issues certificates, as far as the member's start needs it.

@@ -82,7 +82,7 @@ fn peak(links: &[Link]) -> Option<&Link> {
 }
 
 /// The profile of this name.
-pub(super) fn named(name: &str) -> Option<Profile> {
+pub(super) fn profile_by_name(name: &str) -> Option<Profile> {
     Profile::ALL.into_iter().find(|profile| profile.name() == name)
 }
 
@@ -118,9 +118,9 @@ impl RoundTrips {
             "the longest round trip is {from} to {to}: median {p50_ms:.1}ms, p90 {p90_ms:.1}ms, longest {max_ms:.1}ms"
         );
         let limit = |profile: Profile| profile.rtt_max().as_millis();
-        let in_use = self.profiles_in_use.iter().filter_map(|name| named(name)).min();
+        let in_use = self.profiles_in_use.iter().filter_map(|name| profile_by_name(name)).min();
         let beyond = in_use.and_then(|used| self.beyond(used));
-        match (self.profile_that_fits.and_then(named), in_use, beyond) {
+        match (self.profile_that_fits.and_then(profile_by_name), in_use, beyond) {
             (None, _, _) => {
                 let most = limit(Profile::FarZones);
                 let found = format!("{found}; no profile fits: far-zones allows at most {most}ms");

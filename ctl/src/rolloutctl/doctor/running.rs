@@ -26,7 +26,7 @@ use crate::rolloutctl::status::{self, DISTRUSTED, MemberAnswer, MemberLine, Surv
 const BEHIND_MAX: u64 = 10_000;
 
 /// All checks, and the reason if no leader is found.
-pub(super) async fn look(
+pub(super) async fn check(
     connect: &ConnectArgs,
     args: &DoctorArgs,
 ) -> anyhow::Result<(Findings, Option<Failure>)> {
@@ -348,8 +348,8 @@ fn stuck_runs(survey: &Survey) -> Option<Finding> {
         return Some(Finding::ok("runs", "no visible run is stuck".to_owned()));
     };
     let found = match stuck.len() {
-        1 => format!("run {} is stuck: {}", first.shown(), first.problem()),
-        many => format!("{many} runs are stuck; run {}: {}", first.shown(), first.problem()),
+        1 => format!("run {} is stuck: {}", first.display_name(), first.problem()),
+        many => format!("{many} runs are stuck; run {}: {}", first.display_name(), first.problem()),
     };
     let todo =
         format!("check the workers: rolloutctl worker list{}", namespace_flag(&first.namespace));
@@ -362,8 +362,8 @@ fn at_cordon_limit(survey: &Survey) -> Option<Finding> {
     let paused: Vec<_> = survey.stuck_runs.iter().filter(|run| run.at_cordon_limit).collect();
     let first = paused.first()?;
     let found = match paused.len() {
-        1 => format!("run {} is paused: {}", first.shown(), first.why),
-        many => format!("{many} runs are paused; run {}: {}", first.shown(), first.why),
+        1 => format!("run {} is paused: {}", first.display_name(), first.why),
+        many => format!("{many} runs are paused; run {}: {}", first.display_name(), first.why),
     };
     let why = "too many slots of the model are already cordoned";
     Some(Finding::warn("cordons", found, why, first.fix_at_cordon_limit()))
@@ -373,7 +373,9 @@ fn at_cordon_limit(survey: &Survey) -> Option<Finding> {
 fn profiles(answers: &[MemberAnswer]) -> BTreeMap<String, Profile> {
     let members = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()?.self_.as_ref());
     members
-        .filter_map(|own| Some((own.name.clone(), round_trips::named(&own.raft_profile)?)))
+        .filter_map(|own| {
+            Some((own.name.clone(), round_trips::profile_by_name(&own.raft_profile)?))
+        })
         .collect()
 }
 

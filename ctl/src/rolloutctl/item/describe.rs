@@ -72,7 +72,7 @@ impl Report for ItemDescription {
         for failed in &item.history {
             let Some(long_text) = &failed.text else { continue };
             let (attempt, worker) = (&failed.attempt, &failed.worker);
-            let (key, shown) = (&long_text.key, long_text.shown());
+            let (key, shown) = (&long_text.key, long_text.display());
             let title = format!("\nText of attempt {attempt} on {worker} ({key})\n");
             text.push_str(&title);
             shown.lines().for_each(|line| text.push_str(&format!("    {line}\n")));

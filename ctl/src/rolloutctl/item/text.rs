@@ -53,7 +53,7 @@ impl Text {
     }
 
     /// Its content for a terminal, or why it is unknown.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn display(&self) -> String {
         match (&self.content, &self.problem) {
             (Some(content), _) => plain(content),
             (None, Some(problem)) => format!("cannot be read: {problem}"),
@@ -93,13 +93,13 @@ mod tests {
         let mut text = Text::from(blob("runs/d/r/evidence/ab", said));
         text.read(&store).await;
         assert_eq!(text.content.as_deref().map(str::as_bytes), Some(&said[..]));
-        assert_eq!(text.shown(), "device [31mlost[0m\n");
+        assert_eq!(text.display(), "device [31mlost[0m\n");
         let mut gone = Text::from(blob("runs/d/r/evidence/cd", b"x"));
         gone.read(&store).await;
-        assert!(gone.content.is_none() && gone.shown().contains("evidence/cd"), "{gone:?}");
+        assert!(gone.content.is_none() && gone.display().contains("evidence/cd"), "{gone:?}");
         let large = v1::BlobRef { bytes: 1 << 30, ..blob("runs/d/r/evidence/ab", said) };
         let mut large = Text::from(large);
         large.read(&store).await;
-        assert!(large.shown().contains("1073741824 bytes"), "{large:?}");
+        assert!(large.display().contains("1073741824 bytes"), "{large:?}");
     }
 }

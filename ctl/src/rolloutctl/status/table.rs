@@ -43,7 +43,7 @@ impl Survey {
             self.runs_ended
         ));
         for run in &self.stuck_runs {
-            text.push_str(&format!("stuck    run {}: {}\n", run.shown(), run.problem()));
+            text.push_str(&format!("stuck    run {}: {}\n", run.display_name(), run.problem()));
         }
         if self.stuck_runs_more > 0 {
             text.push_str(&format!(
