@@ -79,7 +79,7 @@ impl WorkloadName {
     }
 
     /// The workload of that name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|workload| workload.name() == name)
     }
 

@@ -36,7 +36,7 @@ pub fn counted(address: &str, metric: &str) -> Option<u64> {
 
 /// The value of the first metric line with that name; `None` also if there is no such line: a missing metric is not
 /// zero.
-pub fn shown(address: &str, metric: &str) -> Option<u64> {
+pub fn metric_value(address: &str, metric: &str) -> Option<u64> {
     let (status, page) = get(address, "/metrics").ok()?;
     let of = |line: &str| line.strip_prefix(metric)?.trim().parse::<u64>().ok();
     page.lines().find_map(of).filter(|_| status == 200)

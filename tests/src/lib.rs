@@ -38,7 +38,7 @@ pub use disk_usage::{files, weight};
 pub use events::{check_order, find_event, json_lines, logged_events, place};
 pub use fleet::{Baseline, Build, Fleet, FleetOptions, WorkerOptions, free_addr, program};
 pub use freeze::Frozen;
-pub use http::{counted, shown};
+pub use http::{counted, metric_value};
 pub use links::{Connection, Cut, Link};
 pub use model_server::ModelServer;
 pub use participant::Participant;

@@ -157,7 +157,7 @@ impl Walker {
     async fn come(&mut self) {
         let Some(request) = self.trainer.request().await else { return };
         let (name, recorder) = (self.trainer.name.clone(), self.trainer.shared.recorder.clone());
-        let id = Some(repeat::named(request.id()));
+        let id = Some(repeat::request_text(request.id()));
         let op = recorder.invoke("come", self.barrier.to_owned(), json!(name), id);
         let send = |channel, id| {
             let request = v1::ParticipateRequest {
@@ -193,7 +193,7 @@ impl Walker {
         let Some(request) = self.trainer.request().await else { return false };
         let recorder = self.trainer.shared.recorder.clone();
         let key = format!("{}/{generation}", self.barrier);
-        let id = Some(repeat::named(request.id()));
+        let id = Some(repeat::request_text(request.id()));
         let op = recorder.invoke("arrive", key, json!(self.trainer.name), id);
         let (set, policy) = self.manner.set_and_policy(self.barrier);
         let (barrier, ticket) = (self.barrier, self.ticket);

@@ -78,7 +78,7 @@ async fn apply(trainer: &mut Trainer) {
         "apply",
         key(number),
         Value::Array(inputs),
-        Some(repeat::named(request.id())),
+        Some(repeat::request_text(request.id())),
     );
     let send = |channel, id| {
         let (store, ops) = (name(number), ops.clone());
@@ -173,7 +173,8 @@ async fn drop_all(trainer: &mut Trainer) {
     let Some(request) = trainer.request().await else { return };
     let number = number(trainer);
     let recorder = trainer.shared.recorder.clone();
-    let op = recorder.invoke("drop", key(number), Value::Null, Some(repeat::named(request.id())));
+    let op =
+        recorder.invoke("drop", key(number), Value::Null, Some(repeat::request_text(request.id())));
     let send = |channel, id| {
         let request = v1::StoreDropRequest { request: Some(id), store: name(number) };
         async move { services::store(channel).drop(request).await }

@@ -127,7 +127,7 @@ impl Member {
     async fn join(&mut self, at: &str) -> Joined {
         let Some(request) = self.trainer.request().await else { return Joined::Not };
         let recorder = self.trainer.shared.recorder.clone();
-        let (given, id) = (json!(self.trainer.name), Some(repeat::named(request.id())));
+        let (given, id) = (json!(self.trainer.name), Some(repeat::request_text(request.id())));
         let op = recorder.invoke("join", at.to_owned(), given, id);
         let (name, at) = (self.trainer.name.clone(), at.to_owned());
         let send = |channel, id| {
@@ -251,7 +251,7 @@ impl Member {
         let Some(request) = self.trainer.request().await else { return };
         let recorder = self.trainer.shared.recorder.clone();
         let given = json!([self.trainer.name, joined.round, joined.rank]);
-        let id = Some(repeat::named(request.id()));
+        let id = Some(repeat::request_text(request.id()));
         let op = recorder.invoke("introduce", JOB.to_owned(), given, id);
         let value = format!("{} {}", self.trainer.name, "-".repeat(ADDRESS_BYTES));
         let pair = v1::StorePair { key: rank_key(joined.rank).into(), value: value.into() };
@@ -309,7 +309,7 @@ impl Member {
                 let Some(request) = self.trainer.request().await else { return };
                 let recorder = self.trainer.shared.recorder.clone();
                 let given = json!([self.trainer.name, ticket.to_string()]);
-                let id = Some(repeat::named(request.id()));
+                let id = Some(repeat::request_text(request.id()));
                 let op = recorder.invoke("leave", JOB.to_owned(), given, id);
                 let send = |channel, id| {
                     let request =
@@ -332,7 +332,7 @@ impl Member {
         self.join(&name).await;
         let Some(request) = self.trainer.request().await else { return };
         let recorder = self.trainer.shared.recorder.clone();
-        let id = Some(repeat::named(request.id()));
+        let id = Some(repeat::request_text(request.id()));
         let op = recorder.invoke("close", name.clone(), Value::Null, id);
         let send = |channel, id| {
             let request = v1::RendezvousCloseRequest { request: Some(id), job: Some(job(&name)) };

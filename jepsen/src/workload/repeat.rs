@@ -8,7 +8,7 @@ use crate::events::EventKind;
 use rollout_proto::{ClientError, ErrorCode, v1};
 
 /// The name of a request in records.
-pub(super) fn named(id: v1::RequestId) -> String {
+pub(super) fn request_text(id: v1::RequestId) -> String {
     format!("{}/{}", id.session, id.seq)
 }
 
@@ -32,7 +32,7 @@ pub(super) fn judged(
         }
         Err(_) => return None,
     };
-    let (what, request_id) = (what.to_owned(), named(id));
+    let (what, request_id) = (what.to_owned(), request_text(id));
     Some(EventKind::Repeated { what, request_id, same, detail: format!("{first}, then {second}") })
 }
 

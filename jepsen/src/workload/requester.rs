@@ -188,7 +188,7 @@ impl Requester {
             Request::Resume(run) => ("put", register(*run), json!("")),
             Request::Create(name) => ("create", name.clone(), Value::Null),
         };
-        self.shared.recorder.invoke(f, key, value, Some(repeat::named(id)))
+        self.shared.recorder.invoke(f, key, value, Some(repeat::request_text(id)))
     }
 
     async fn ask_anybody(
@@ -221,7 +221,7 @@ impl Requester {
         };
         self.shared.recorder.event(EventKind::Repeated {
             what: format!("{:?}", old.request),
-            request_id: repeat::named(id),
+            request_id: repeat::request_text(id),
             same: second == old.first_answer,
             detail: format!("{}, then {second}", old.first_answer),
         });

@@ -137,7 +137,7 @@ impl ShardTrainer {
         }
         let (decl, recorder) = (self.decl(), self.trainer.shared.recorder.clone());
         let (named, key) = (self.job(), self.key(training_job.job));
-        let id = Some(repeat::named(request.id()));
+        let id = Some(repeat::request_text(request.id()));
         let (op, sent) = if recovers {
             let op = recorder.invoke("recover", key, json!([self.name, round]), id);
             let send = |channel, id| {

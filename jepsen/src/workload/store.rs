@@ -192,7 +192,7 @@ impl User {
     async fn apply(&mut self, f: &'static str, key: String, value: Value, operation: OpKind) {
         let Some(request) = self.trainer.request().await else { return };
         let recorder = self.trainer.shared.recorder.clone();
-        let op = recorder.invoke(f, key, value, Some(repeat::named(request.id())));
+        let op = recorder.invoke(f, key, value, Some(repeat::request_text(request.id())));
         let ops = vec![v1::StoreOp { kind: Some(operation) }];
         let send = |channel, id| {
             let request =

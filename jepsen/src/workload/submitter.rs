@@ -180,7 +180,7 @@ impl Submitter {
     {
         let request = self.trainer.request().await?;
         let recorder = self.shared.recorder.clone();
-        let id = Some(repeat::named(request.id()));
+        let id = Some(repeat::request_text(request.id()));
         let op = recorder.invoke(f, format!("{RUN_PREFIX}{run}"), given, id);
         match self.trainer.change(request, f, send, |answer| summary(answer).to_string()).await {
             SendResult::Answered(answer, by) => {

@@ -68,7 +68,7 @@ fn unpacked(mut bytes: &[u8]) -> Vec<Vec<u8>> {
 
 impl Target {
     /// The target of that name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn by_name(name: &str) -> Option<Self> {
         TARGETS.into_iter().find(|target| target.name == name)
     }
 

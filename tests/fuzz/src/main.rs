@@ -10,7 +10,7 @@ use rollout_fuzz::{TARGETS, Target};
 
 static TARGET: LazyLock<Target> = LazyLock::new(|| {
     let name = std::env::var("ROLLOUT_FUZZ_TARGET").unwrap_or_default();
-    Target::named(&name).unwrap_or_else(|| {
+    Target::by_name(&name).unwrap_or_else(|| {
         let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
         eprintln!("set ROLLOUT_FUZZ_TARGET to one of {}", names.join(", "));
         std::process::exit(2);

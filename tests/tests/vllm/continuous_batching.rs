@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, ensure};
-use rollout_tests::{Batch, Fleet, FleetOptions, eventually, free_addr, is_alive, shown};
+use rollout_tests::{Batch, Fleet, FleetOptions, eventually, free_addr, is_alive, metric_value};
 use serde_json::{Value, json};
 
 use super::setup::{Engine, LOADING, engine_of, tiny_model};
@@ -70,7 +70,7 @@ fn rows_of_mixed_lengths_keep_the_engine_full_and_none_waits_for_a_batch() -> Re
     for row in short {
         ensure!(of(row)? < of(0)?, "row {row} waited for a longer one that began before it");
     }
-    let count = |metric: &str| shown(&address, metric).context("no metrics");
+    let count = |metric: &str| metric_value(&address, metric).context("no metrics");
     let admitted = count("rollout_worker_engine_admitted_total ")?;
     let beside = count("rollout_worker_engine_admitted_beside_total ")?;
     ensure!(
@@ -119,8 +119,8 @@ fn aborted_rows_cost_nothing(
 ) -> Result<()> {
     let input = fleet.path(&format!("{name}.jsonl"));
     std::fs::write(&input, (0..2000).map(|number| row(number) + "\n").collect::<String>())?;
-    let tokens = || shown(address, "rollout_worker_engine_tokens_total ");
-    let aborted = || shown(address, "rollout_worker_engine_aborted_total ");
+    let tokens = || metric_value(address, "rollout_worker_engine_tokens_total ");
+    let aborted = || metric_value(address, "rollout_worker_engine_aborted_total ");
     let before = tokens().context("no metrics")?;
     let aborted_before = aborted().context("no count of aborted rows")?;
     let _batch = Batch::submit_file(fleet, name, input, 2000, lines)?;
@@ -130,9 +130,9 @@ fn aborted_rows_cost_nothing(
     ensure!(cancelled.status.success(), "{}", String::from_utf8_lossy(&cancelled.stderr));
     let all = aborted_before + u64::from(SEATS);
     eventually("what ran is aborted", LOADING, || aborted().filter(|n| *n >= all));
-    let busy = || shown(address, "rollout_worker_rows_busy ");
+    let busy = || metric_value(address, "rollout_worker_rows_busy ");
     eventually("nothing runs", LOADING, || busy().filter(|n| *n == 0));
-    let late = shown(address, "rollout_worker_engine_tokens_after_abort_total ");
+    let late = metric_value(address, "rollout_worker_engine_tokens_after_abort_total ");
     ensure!(late == Some(0), "{late:?} tokens after an abort");
     let (one, other) = (tokens(), {
         // Rows that had not stopped would continue; the worker reports twenty times a second.
@@ -151,7 +151,7 @@ fn drained_rows_go_back(fleet: &mut Fleet, address: &str) -> Result<()> {
     std::fs::write(&input, row.repeat(2000))?;
     let lines = "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n";
     let batch = Batch::submit_file(fleet, "drained", input, 2000, lines)?;
-    let busy = || shown(address, "rollout_worker_rows_busy ");
+    let busy = || metric_value(address, "rollout_worker_rows_busy ");
     eventually("rows run", LOADING, || busy().filter(|n| *n >= u64::from(SEATS)));
     let engine = engine_of(fleet, "w1").context("w1 has no engine")?;
     let said = fleet.ctl_json(&["worker", "drain", "w1", "--deadline", "1s", "--wait"])?;

@@ -107,7 +107,7 @@ impl User {
         let recorder = self.shared.recorder.clone();
         while !self.shared.is_over() {
             if let Some(request) = self.client.request().await {
-                let id = Some(repeat::named(request.id()));
+                let id = Some(repeat::request_text(request.id()));
                 let op = recorder.invoke("cancel", batch.key.clone(), Value::Null, id);
                 let order = (v1::RunAction::Cancel, "cancel");
                 match self.control(request, batch, order).await {
@@ -132,7 +132,7 @@ impl User {
     pub(super) async fn contradict(&mut self, batch: &Batch) {
         let recorder = self.shared.recorder.clone();
         if let Some(request) = self.client.request().await {
-            let id = Some(repeat::named(request.id()));
+            let id = Some(repeat::request_text(request.id()));
             let op = recorder.invoke("resume", batch.key.clone(), Value::Null, id);
             match self.control(request, batch, (v1::RunAction::Resume, "resume")).await {
                 SendResult::Answered(_, by) => recorder.ok(&op, Value::Null, by),
@@ -147,7 +147,7 @@ impl User {
     pub(super) async fn retry(&mut self, batch: &Batch) -> bool {
         let Some(request) = self.client.request().await else { return false };
         let recorder = self.shared.recorder.clone();
-        let id = Some(repeat::named(request.id()));
+        let id = Some(repeat::request_text(request.id()));
         let op = recorder.invoke("retry", batch.key.clone(), Value::Null, id);
         let name = batch.name.clone();
         let send = |channel, id| {
@@ -176,7 +176,7 @@ impl User {
     pub(super) async fn delete(&mut self, batch: &Batch) -> bool {
         let recorder = self.shared.recorder.clone();
         let Some(request) = self.client.request().await else { return false };
-        let id = Some(repeat::named(request.id()));
+        let id = Some(repeat::request_text(request.id()));
         let op = recorder.invoke("delete", batch.key.clone(), Value::Null, id);
         let name = batch.name.clone();
         let send = |channel, id| {

@@ -64,7 +64,7 @@ impl ShardTrainer {
         let (number, input) =
             (checkpoint.number, json!([self.name, membership.lineage, step, reported]));
         let request = self.trainer.request().await.ok_or(MembershipLost)?;
-        let (key, id) = (format!("checkpoint-{number}"), Some(repeat::named(request.id())));
+        let (key, id) = (format!("checkpoint-{number}"), Some(repeat::request_text(request.id())));
         let op = recorder.invoke("report", self.key(&key), input, id);
         let send = |channel, id| {
             let request = v1::ReportCheckpointRequest {

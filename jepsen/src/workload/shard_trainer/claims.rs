@@ -19,7 +19,7 @@ impl ShardTrainer {
         let request = self.trainer.request().await.ok_or(MembershipLost)?;
         let recorder = self.trainer.shared.recorder.clone();
         let (called, epoch) = (recorder.now_ns(), membership.epoch);
-        let id = Some(repeat::named(request.id()));
+        let id = Some(repeat::request_text(request.id()));
         self.launch.epoch_is(epoch);
         let by = &membership.by;
         let send = |channel, id| {
@@ -78,7 +78,7 @@ impl ShardTrainer {
         let recorder = self.trainer.shared.recorder.clone();
         let held = membership.held.remove(at);
         let input = json!([self.name, membership.lineage, held.token, membership.step]);
-        let id = Some(repeat::named(request.id()));
+        let id = Some(repeat::request_text(request.id()));
         let op = recorder.invoke("finish", self.key(&held.key()), input, id);
         let (by, step) = (&membership.by, membership.step);
         let send = |channel, id| {
@@ -115,7 +115,7 @@ impl ShardTrainer {
         let held = membership.held.remove(at);
         let read = held.read - held.first;
         let input = json!([self.name, membership.lineage, held.token, membership.step, read]);
-        let id = Some(repeat::named(request.id()));
+        let id = Some(repeat::request_text(request.id()));
         let op = recorder.invoke("release", self.key(&held.key()), input, id);
         let (by, step) = (&membership.by, membership.step);
         let send = |channel, id| {
