@@ -62,7 +62,6 @@ pub trait Sink {
 
 /// A run to read.
 pub struct Source<'a> {
-    /// The cluster.
     pub client: &'a Client,
     /// The store of the run's objects.
     pub store: BlobStore,
@@ -134,7 +133,6 @@ pub struct Totals {
 /// The result of reading a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadOutcome {
-    /// Counts.
     pub totals: Totals,
     /// Why rows failed.
     pub failures: Failures,

@@ -9,9 +9,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "expected a string or a list of strings")]
 pub enum OneOrMany {
-    /// One.
     One(String),
-    /// Several.
     Many(Vec<String>),
 }
 

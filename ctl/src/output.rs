@@ -54,7 +54,6 @@ impl Format {
     }
 }
 
-/// A command's report.
 pub trait Report: Serialize {
     /// The `kind` of its JSON envelope, for example `ClusterStatus`. That of a list ends in `List`, preceded by the
     /// kind of its items.

@@ -37,7 +37,6 @@ pub enum Outcome {
     Answered {
         /// The answer; nil if the format repeats no arguments.
         value: Value,
-        /// When.
         at: u64,
         /// The line of the completion.
         line: u64,

@@ -14,9 +14,7 @@ pub enum Value {
     #[default]
     Nil,
     Bool(bool),
-    /// A whole number.
     Int(i64),
-    /// A string.
     Text(Arc<str>),
     /// Several values, in order.
     List(Vec<Value>),
@@ -29,7 +27,6 @@ pub enum Value {
 }
 
 impl Value {
-    /// A string value.
     pub fn text(text: &str) -> Self {
         Self::Text(text.into())
     }

@@ -43,18 +43,10 @@ pub enum ProposeError {
     #[error(
         "operations that this leader has not appended yet take {max} bytes, which is the most: try again later"
     )]
-    Overloaded {
-        /// The bound.
-        max: usize,
-    },
+    Overloaded { max: usize },
     /// Not appended: over [`crate::RaftConfig::command_bytes_max`].
     #[error("the command has {bytes} bytes, the most is {max}")]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-        /// The bound.
-        max: usize,
-    },
+    TooLarge { bytes: usize, max: usize },
 }
 
 /// Why a member does not start.

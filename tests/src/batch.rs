@@ -17,9 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A submitted batch, followed by its own `rollout infer batch` process.
 pub struct Batch {
-    /// The run's name.
     pub name: String,
-    /// The input file.
     pub input: PathBuf,
     /// The output directory.
     pub output: PathBuf,

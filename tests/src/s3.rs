@@ -80,7 +80,6 @@ struct Request {
 struct S3Response {
     status: &'static str,
     body: Arc<Vec<u8>>,
-    /// The object's tag.
     tag: Option<String>,
     /// The range of its bytes, if not all.
     range: Option<String>,

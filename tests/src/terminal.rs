@@ -13,7 +13,6 @@ const SIZE: (u16, u16) = (60, 200);
 
 /// A program, and all of its output so far, which is in a log too.
 pub struct Terminal {
-    /// The program.
     pub process: Process,
     /// The input side of the terminal.
     keys: File,

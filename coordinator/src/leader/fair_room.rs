@@ -8,7 +8,6 @@ use rollout_proto::Identity;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The places.
 #[derive(Clone)]
 pub(crate) struct FairRoom {
     places: usize,

@@ -16,7 +16,6 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 pub(crate) const DIGEST: [u8; 32] = [7; 32];
 
 pub(crate) struct Fixture {
-    /// The client's session.
     pub(crate) session: u64,
     seq: Cell<u64>,
     /// A run without rows, whose input is open.

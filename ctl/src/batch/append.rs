@@ -34,9 +34,7 @@ const SEGMENTS_AHEAD: usize = 4;
 pub struct Append<'a> {
     /// The session that sends the requests.
     pub session: &'a Session,
-    /// The run's namespace.
     pub namespace: &'a str,
-    /// The run's name.
     pub name: &'a str,
     /// The files to append.
     pub files: &'a [InputFile],

@@ -54,7 +54,6 @@ pub struct BatchConfig {
     /// The file's directory.
     #[serde(skip)]
     pub dir: PathBuf,
-    /// The file.
     #[serde(skip)]
     path: PathBuf,
 }
@@ -221,9 +220,7 @@ pub struct Store {
 pub struct Tls {
     /// The certificate authority of the members.
     pub ca_file: Option<PathBuf>,
-    /// Your certificate.
     pub cert_file: Option<PathBuf>,
-    /// Your certificate's key.
     pub key_file: Option<PathBuf>,
     /// Whether TLS is disabled.
     pub insecure_plaintext: bool,
@@ -234,30 +231,21 @@ pub struct Tls {
 pub enum ConfigError {
     /// It cannot be read.
     #[error("config {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// It is not TOML, or has an unknown key or a value of the wrong type.
     #[error("config {}:{line}: {message}", path.display())]
     Syntax {
-        /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
         message: String,
     },
     /// A value is out of bounds.
     #[error("config {}: {key}: {message}", path.display())]
     Value {
-        /// The file.
         path: PathBuf,
         /// The key, with its block.
         key: &'static str,
-        /// What is wrong.
         message: String,
     },
 }

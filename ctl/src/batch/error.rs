@@ -57,7 +57,6 @@ pub enum BatchError {
     Upload {
         /// The store.
         url: String,
-        /// The store's error.
         source: BlobError,
     },
     /// The object store.
@@ -73,7 +72,6 @@ pub enum BatchError {
         name: String,
         /// How it differs.
         what: &'static str,
-        /// What to do.
         advice: String,
     },
     /// The command needs a revision while an earlier one runs.
@@ -94,7 +92,6 @@ pub enum BatchError {
     Output {
         /// The file or directory.
         path: PathBuf,
-        /// The system's error.
         source: std::io::Error,
     },
     /// The batch file requires more workers than are ready.
@@ -140,7 +137,6 @@ pub enum BatchError {
         namespace_flag(namespace)
     )]
     DeadlineExceeded {
-        /// The run's namespace.
         namespace: String,
         /// The run.
         name: String,
@@ -162,7 +158,6 @@ pub enum BatchError {
         namespace_flag(namespace)
     )]
     InputOpen {
-        /// The run's namespace.
         namespace: String,
         /// The run.
         name: String,
@@ -174,7 +169,6 @@ pub enum BatchError {
         namespace_flag(namespace)
     )]
     OpenWithOthers {
-        /// The run's namespace.
         namespace: String,
         /// The run.
         name: String,

@@ -20,9 +20,7 @@ use crate::result_reuse::{self, Items, ReusedResults, Source};
 /// A run to submit.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// The run's namespace.
     pub namespace: String,
-    /// The run's name.
     pub name: String,
     pub spec: v1::RunSpec,
     /// The input.

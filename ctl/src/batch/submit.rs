@@ -98,7 +98,6 @@ fn requests(
     requests
 }
 
-/// Closes the input.
 pub async fn close(
     session: &Session,
     run: u32,

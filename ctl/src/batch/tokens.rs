@@ -26,7 +26,6 @@ pub struct Tokenizer {
     pub model: String,
     /// The model's revision, if one is requested; a directory has none.
     pub revision: Option<String>,
-    /// The run's task.
     pub task: String,
     /// The run's sampling parameters as JSON.
     pub sampling: String,
@@ -50,7 +49,6 @@ pub struct Problem {
 pub struct Counted {
     /// Rows that the model would accept.
     pub rows: u64,
-    /// Their tokens.
     pub prompt_tokens: u64,
     /// The most tokens of one of them.
     pub longest: u64,
@@ -66,7 +64,6 @@ pub struct Counted {
     pub problem_count: u64,
 }
 
-/// Why counting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TokensError {
     /// The interpreter does not start.
@@ -74,7 +71,6 @@ pub enum TokensError {
     Start {
         /// The interpreter.
         python: PathBuf,
-        /// The system's error.
         source: std::io::Error,
     },
     /// It ended, or printed an invalid answer.

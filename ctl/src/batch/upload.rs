@@ -50,7 +50,6 @@ impl Uploaded {
 #[derive(Debug, Clone)]
 pub struct Destination {
     pub store: BlobStore,
-    /// The run's namespace.
     pub namespace: String,
     /// The folder of the run's objects within that.
     pub folder: String,

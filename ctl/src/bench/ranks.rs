@@ -33,7 +33,6 @@ const KEEP_ALIVE_MS: u32 = 60_000;
 /// Nodes that connect at a time.
 const CONNECTING: usize = 32;
 
-/// A job's size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
     pub(super) nodes: u32,
@@ -85,7 +84,6 @@ struct Node {
     store: JobStore,
 }
 
-/// Measures.
 pub(super) async fn run(
     target: &mut Target,
     format: Format,

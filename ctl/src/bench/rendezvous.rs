@@ -63,7 +63,6 @@ impl Report for RendezvousFigures {
 impl Verb for RendezvousArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Measures.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let mut target = Target::open(&globals.connect, &self.target).await?;
         if self.ranks > 0 {

@@ -102,7 +102,6 @@ impl Report for StoreFigures {
 impl Verb for StoreArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Measures.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let mut target = Target::open(&globals.connect, &self.target).await?;
         let client = target.worker("bench-store")?;

@@ -68,7 +68,6 @@ impl Report for SubmitFigures {
 impl Verb for SubmitArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Measures and prints.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let target = Target::open(&globals.connect, &self.target).await?;
         let input = tempfile::Builder::new()

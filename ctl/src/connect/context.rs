@@ -16,9 +16,7 @@ pub struct Context {
     pub endpoints: Vec<String>,
     /// The certificate authority of the members.
     pub ca_file: Option<PathBuf>,
-    /// The user's certificate.
     pub cert_file: Option<PathBuf>,
-    /// The certificate's key.
     pub key_file: Option<PathBuf>,
     /// Whether TLS is disabled.
     pub insecure_plaintext: bool,
@@ -33,12 +31,7 @@ pub struct Context {
 pub enum ContextError {
     /// It cannot be read.
     #[error("context {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// No context has this name.
     #[error("there is no context {name:?}; known are {}", if known.is_empty() { "none" } else { known.as_str() })]
     Unknown {
@@ -49,11 +42,9 @@ pub enum ContextError {
     /// It is not TOML, or has an unknown key.
     #[error("context {}:{line}: {message}", path.display())]
     Syntax {
-        /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
         message: String,
     },
 }

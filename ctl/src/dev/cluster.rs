@@ -63,7 +63,6 @@ impl Process {
 /// The end of a process.
 #[derive(Debug)]
 pub struct Exit {
-    /// The process's name.
     pub name: String,
     pub kind: Kind,
     /// The PID that it had.
@@ -124,7 +123,6 @@ impl DevCluster {
         &self.saved
     }
 
-    /// Every process.
     pub fn processes(&self) -> &[Process] {
         &self.processes
     }

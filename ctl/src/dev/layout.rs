@@ -90,7 +90,6 @@ impl Layout {
         self.root.join("data").join(process)
     }
 
-    /// The object store.
     pub fn store(&self) -> PathBuf {
         self.root.join("store")
     }

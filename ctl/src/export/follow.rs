@@ -34,7 +34,6 @@ pub enum OutcomeFilter {
 /// The selected rows of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Selection {
-    /// Which outcomes.
     pub wanted: OutcomeFilter,
     /// About how many rows, spread over the input; None for all.
     pub sample: Option<u64>,

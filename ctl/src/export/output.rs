@@ -64,7 +64,6 @@ impl Layout {
     }
 }
 
-/// A run's output.
 pub struct Output<'a> {
     described: &'a v1::DescribeRunResponse,
     spec: &'a v1::RunSpec,

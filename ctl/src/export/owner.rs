@@ -48,7 +48,6 @@ pub struct Claim {
 /// A batch file and its input. Both may be in the output directory.
 #[derive(Debug, Clone)]
 pub struct BatchFile {
-    /// The file.
     pub path: PathBuf,
     /// Paths, globs and URLs of the input.
     pub input: Vec<String>,

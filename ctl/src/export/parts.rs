@@ -29,7 +29,6 @@ pub enum ObjectError {
     Format {
         /// The object.
         key: String,
-        /// What is wrong.
         source: FormatError,
     },
     /// The ledger's digest has another length than 32 bytes.

@@ -49,7 +49,6 @@ pub(crate) fn is_named(path: &Path) -> bool {
 /// The rows of a file, as text.
 pub(super) struct CsvText<'a> {
     records: Records<'a>,
-    /// The columns.
     header: Vec<String>,
     /// The same, as JSON keys.
     keys: Vec<String>,

@@ -70,7 +70,6 @@ pub enum FilesError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
     /// A store cannot be listed.
@@ -78,7 +77,6 @@ pub enum FilesError {
     Store {
         /// The given pattern.
         pattern: String,
-        /// The store's error.
         source: BlobError,
     },
     /// For example, it is a directory.

@@ -22,19 +22,13 @@ pub enum TooMany {
         "this is one more than {max} different rows without an \"id\", the most that one run may have: give rows an \
          \"id\", or make several runs of them"
     )]
-    Distinct {
-        /// The bound.
-        max: usize,
-    },
+    Distinct { max: usize },
     /// Those that occur more than once.
     #[error(
         "this is one more than {max} different rows without an \"id\" that come again, the most that one run may have: \
          give rows an \"id\", or make several runs of them"
     )]
-    Repeated {
-        /// The bound.
-        max: usize,
-    },
+    Repeated { max: usize },
 }
 
 /// Counts rows.

@@ -119,18 +119,12 @@ pub struct Scan {
 pub enum ScanError {
     /// A file cannot be read.
     #[error("input {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// A temporary file cannot be written or read.
     #[error("temporary files in {}: {source}", path.display())]
     Temporary {
         /// The directory.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
     /// The caller or the sink stopped the scan.

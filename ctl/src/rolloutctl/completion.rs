@@ -44,7 +44,6 @@ pub(crate) struct CompletionArgs {
 impl Verb for CompletionArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Prints the script.
     async fn run(self, _globals: &Globals) -> anyhow::Result<()> {
         write_stdout(&script(self.shell, self.program)?)
     }

@@ -130,7 +130,6 @@ impl EventsArgs {
 impl Verb for EventsArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Prints events.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;

@@ -140,7 +140,6 @@ pub struct MemberLine {
     /// Whether it speaks TLS and the caller does not.
     #[serde(skip)]
     pub wants_tls: bool,
-    /// Its report.
     #[serde(rename = "says")]
     pub report: Option<MemberReport>,
     /// Whether another member of that name is the voter, which does not answer and which this one replaces.
@@ -183,7 +182,6 @@ pub struct MemberReport {
     /// Bytes of the log on disk.
     #[serde(serialize_with = "u64_string")]
     pub log_bytes: u64,
-    /// Resident memory.
     #[serde(serialize_with = "u64_string")]
     pub resident_bytes: u64,
     /// Seconds since its start.

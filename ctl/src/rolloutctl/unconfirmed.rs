@@ -118,7 +118,6 @@ where
     }
 }
 
-/// A member's name.
 fn named(member: &MemberRef) -> &str {
     if member.name.is_empty() { &member.addr } else { &member.name }
 }

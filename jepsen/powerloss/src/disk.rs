@@ -80,7 +80,6 @@ impl Disk {
         self.fault.store(number, Ordering::Release);
     }
 
-    /// The current fault.
     pub fn fault(&self) -> DiskFault {
         match self.fault.load(Ordering::Acquire) {
             1 => DiskFault::SlowSync(self.delay_ms.load(Ordering::Acquire)),

@@ -28,7 +28,6 @@ pub(super) const DATASET: &str = "pile";
 /// Prefix of every key of the second job.
 pub(crate) const CONTINUE_ON_LOSS_PREFIX: &str = "on/";
 
-/// A job.
 #[derive(Clone, Copy)]
 pub(super) struct TrainingJob {
     pub(super) job: &'static str,

@@ -91,7 +91,6 @@ pub(super) struct Workers {
     rng: StdRng,
     recorder: Arc<Recorder>,
     selected: Vec<WorkerFault>,
-    /// The next faults.
     next: Vec<WorkerFault>,
     next_id: u64,
 }

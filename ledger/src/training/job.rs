@@ -122,7 +122,6 @@ pub struct Departure {
     pub heard_wall_ms: u64,
 }
 
-/// A job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) head: JobHead,

@@ -72,7 +72,6 @@ pub(crate) struct TrainingHead {
     pub(crate) world: Vec<String>,
     /// The last complete checkpoint of the generation; 0: none.
     pub(crate) base: u32,
-    /// Its step.
     pub(crate) step: u64,
     /// The lost trainer, and its host.
     pub(crate) needs_recovery: Option<(String, String)>,

@@ -45,7 +45,6 @@ pub struct MemberReachability {
     /// When this member asked the question that the process answered last, or heard that it stops. The member may have
     /// another process since then.
     pub as_of: Option<Instant>,
-    /// Its state.
     pub reachability: Reachability,
 }
 

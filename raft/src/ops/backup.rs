@@ -59,7 +59,6 @@ impl Backup {
         Ok(Self { checkpoint, header, bytes_estimated })
     }
 
-    /// The file's header.
     pub fn header(&self) -> &SnapshotHeader {
         &self.header
     }

@@ -32,7 +32,6 @@ const BATCH_BYTES: usize = 8 << 20;
 pub struct RestorePlan {
     /// The new member's directory: missing, or empty.
     pub data_dir: PathBuf,
-    /// Its name.
     pub member: String,
     /// All members of the new cluster, this one included; ids are given out.
     pub members: Vec<MemberRecord>,
@@ -47,7 +46,6 @@ pub struct Restored {
     pub cluster_id: ClusterId,
     /// The member's number in it.
     pub member_id: u64,
-    /// The file's header.
     pub header: SnapshotHeader,
     /// The verified contents of the file.
     pub summary: SnapshotSummary,
@@ -62,7 +60,6 @@ pub enum RestoreError {
     /// The file is intact, but not a valid state of this program.
     #[error("{}: {what}", path.display())]
     Content {
-        /// The file.
         path: PathBuf,
         /// What is wrong.
         what: String,

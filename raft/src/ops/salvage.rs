@@ -29,7 +29,6 @@ use crate::types::SnapshotMeta;
 pub struct Salvaged {
     /// The header of the file.
     pub header: SnapshotHeader,
-    /// The file's digest.
     pub digest: [u8; 32],
     /// The last index that this member knew to be committed. The cluster may never have
     /// acknowledged later entries of the file.
@@ -47,12 +46,7 @@ pub enum SalvageError {
     Content(String),
     /// The file exists, or cannot be written.
     #[error("{}: cannot write: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Write { path: PathBuf, source: std::io::Error },
 }
 
 impl From<StorageError> for SalvageError {

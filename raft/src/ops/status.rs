@@ -23,7 +23,6 @@ pub enum Role {
     Follower,
     /// It asks for votes.
     Candidate,
-    /// It leads.
     Leader,
     /// Consensus has ended.
     Stopped,

@@ -11,9 +11,7 @@ use parking_lot::Mutex;
 /// Why a leader hands over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handover {
-    /// It was requested.
     Requested,
-    /// It stops.
     Stopping,
     /// Its disk stalls.
     SlowDisk,

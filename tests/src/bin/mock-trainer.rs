@@ -26,7 +26,6 @@ const HAS_TO_RECOVER: i32 = 17;
 /// How long it waits for the other ranks.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// The arguments.
 struct Args {
     /// Members, separated by commas.
     endpoints: Vec<String>,

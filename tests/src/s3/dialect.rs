@@ -9,12 +9,10 @@ use std::fmt::Write;
 /// The dialect of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// Amazon S3.
     #[default]
     S3,
     /// Google Cloud Storage's XML API.
     Gcs,
-    /// Azure Blob Storage.
     Azure,
 }
 

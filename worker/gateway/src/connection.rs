@@ -20,7 +20,6 @@ use super::job_store::{JobStore, present};
 use super::unanswered::{ConnectionEnd, Unanswered};
 use super::wire::{self, Query, bad};
 
-/// Bytes per read.
 const READ_BYTES: usize = 16 << 10;
 const STOP_WAITING: u8 = 0;
 const WAIT_CANCELED: u8 = 1;

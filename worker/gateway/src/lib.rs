@@ -49,7 +49,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Which store to serve, and where.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
-    /// The job's namespace.
     pub namespace: String,
     pub job: String,
     /// The round of its rendezvous; 0 for data that outlives rounds.
@@ -72,11 +71,7 @@ pub enum GatewayError {
     Exposed(SocketAddr),
     /// The gateway cannot listen on the address.
     #[error("cannot listen on {addr}: {cause}")]
-    Listen {
-        addr: SocketAddr,
-        /// The system's error.
-        cause: std::io::Error,
-    },
+    Listen { addr: SocketAddr, cause: std::io::Error },
     /// The cluster refuses this gateway.
     #[error(transparent)]
     Client(#[from] ClientError),

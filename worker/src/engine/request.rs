@@ -13,7 +13,6 @@ use serde_json::{Map, Value};
 use super::{EngineFailure, EngineRow};
 use crate::run::Task;
 
-/// A row's input.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Input {
     /// A text to continue.
@@ -26,7 +25,6 @@ pub(crate) enum Input {
     Call { url: String, body: Map<String, Value> },
 }
 
-/// A row's request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Request {
     pub(crate) input: Input,

@@ -37,7 +37,6 @@ impl MockModel {
         Self { seed, steps: 0, weights, fold: [0; FOLDS], samples: 0 }
     }
 
-    /// Steps so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }

@@ -12,7 +12,6 @@ use rollout_storage::BlobError;
 /// The pause before the second try, after the store client's own retries; each pause is up to twice as long as the one
 /// before.
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
-/// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The store's answer, or its last error once the caller no longer wants one.

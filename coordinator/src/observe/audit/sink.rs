@@ -59,7 +59,6 @@ impl AuditLog {
         &self.member
     }
 
-    /// Writes a line.
     pub(super) async fn write(&self, fields: Map<String, Value>) {
         let Some(file) = &self.file else { return log(&fields) };
         let (mut file, line) = (file.clone().lock_owned().await, fields.clone());

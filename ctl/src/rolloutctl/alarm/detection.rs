@@ -25,7 +25,6 @@ pub struct Alarm {
     pub member: Option<String>,
     /// The observed condition.
     pub what: String,
-    /// What to do.
     pub fix: String,
 }
 

@@ -71,7 +71,6 @@ impl Report for Aborted {
 impl Verb for AbortArgs {
     const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
 
-    /// Aborts each barrier.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         self.check()?;
         for_each_name(

@@ -48,7 +48,6 @@ impl Report for Description {
 impl Verb for DescribeArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints each barrier.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let DescribeArgs { job, barriers } = self;
         for_each_name(barriers, globals.format, None, async |barrier, format| {

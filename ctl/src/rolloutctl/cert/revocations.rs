@@ -62,7 +62,6 @@ pub(crate) struct RevocationsArgs {
 impl Verb for RevocationsArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints them.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let answer = globals
             .connect

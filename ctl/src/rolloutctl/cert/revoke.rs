@@ -87,7 +87,6 @@ impl Report for Revoked {
 impl Verb for RevokeArgs {
     const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
 
-    /// Revokes them.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let client = globals.connect.settings()?.client(None)?;
         let request = |id| v1::RevokeRequest { request: Some(id), ..self.request() };

@@ -41,7 +41,6 @@ impl Report for Aborted {
 impl Verb for AbortArgs {
     const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
 
-    /// Aborts each.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let AbortArgs { job, numbers } = self;
         for_each_name(numbers, globals.format, globals.again, async |number, format| {

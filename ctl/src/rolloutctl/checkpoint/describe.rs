@@ -69,7 +69,6 @@ const LAST: u32 = 0;
 impl Verb for DescribeArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints each.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let DescribeArgs { job, numbers } = self;
         let numbers = if numbers.is_empty() { vec![LAST] } else { numbers };

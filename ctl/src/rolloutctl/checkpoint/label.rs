@@ -47,7 +47,6 @@ impl Report for Labeled {
 impl Verb for LabelArgs {
     const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
 
-    /// Labels it.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;

@@ -61,7 +61,6 @@ impl Report for CheckpointList {
 impl Verb for ListArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints them.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;

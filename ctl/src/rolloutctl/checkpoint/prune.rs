@@ -54,7 +54,6 @@ impl Verb for PruneArgs {
         dry_run: |args, globals| Box::pin(prune(globals, args, true)),
     };
 
-    /// Prunes.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         prune(globals, self, false).await
     }

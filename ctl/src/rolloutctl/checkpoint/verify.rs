@@ -42,7 +42,6 @@ impl Report for Verified {
 impl Verb for VerifyArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Reads it all.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;

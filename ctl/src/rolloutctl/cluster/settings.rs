@@ -81,7 +81,6 @@ pub(crate) struct SettingsArgs {}
 impl Verb for SettingsArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints them.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let answer = fetch(&globals.connect.client(None)?).await?;
         let settings = answer.settings.into_iter().map(Setting::from).collect();

@@ -46,7 +46,6 @@ pub struct Verification {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberDigests {
-    /// Its name.
     pub member: String,
     /// Over every command and its replies, hex.
     pub chain: Option<String>,

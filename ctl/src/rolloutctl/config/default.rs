@@ -86,7 +86,6 @@ impl Report for Defaults {
 impl Verb for DefaultArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Prints it.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         output::emit(globals.format, &Defaults::new(self.of))
     }

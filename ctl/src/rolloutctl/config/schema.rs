@@ -18,7 +18,6 @@ pub(crate) struct SchemaArgs {
 impl Verb for SchemaArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Prints the schema.
     async fn run(self, _globals: &Globals) -> anyhow::Result<()> {
         let schema = rollout_config::schema(self.of.settings());
         write_stdout(&(serde_json::to_string_pretty(&schema)? + "\n"))

@@ -40,7 +40,6 @@ impl Report for ContextList {
 impl Verb for ListArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Prints every context.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let (_, contexts) = kept()?;
         let current = contexts.current.as_deref();

@@ -16,7 +16,6 @@ pub(crate) struct RemoveArgs {
 impl Verb for RemoveArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Removes a context.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let (path, mut contexts) = kept()?;
         let gone = find(&contexts, &self.name)?;

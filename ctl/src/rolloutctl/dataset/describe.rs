@@ -69,7 +69,6 @@ pub(in crate::rolloutctl) async fn fetch(
 impl Verb for DescribeArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints it.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         for_each_name(self.names, globals.format, None, async |name, format| {
             one(&globals.connect, format, name).await

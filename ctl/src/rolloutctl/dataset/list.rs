@@ -56,7 +56,6 @@ impl Report for DatasetList {
 impl Verb for ListArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints them.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;

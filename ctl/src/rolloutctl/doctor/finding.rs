@@ -5,7 +5,6 @@ use serde::Serialize;
 use super::round_trips::RoundTrips;
 use crate::output::{Report, Table};
 
-/// The severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
@@ -20,11 +19,8 @@ pub(super) struct Finding {
     pub(super) level: Level,
     /// The name of the check, one word.
     pub(super) check: &'static str,
-    /// The finding.
     pub(super) found: String,
-    /// Why that matters.
     pub(super) why: Option<String>,
-    /// What to do.
     pub(super) todo: Option<String>,
 }
 

@@ -43,7 +43,6 @@ impl Report for ErrorList {
 impl Verb for ListArgs {
     const KIND: Kind<Self> = Kind::Once;
 
-    /// Prints every code.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let mut errors: Vec<ErrorRow> = ErrorCode::ALL
             .iter()

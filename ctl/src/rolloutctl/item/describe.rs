@@ -84,7 +84,6 @@ impl Report for ItemDescription {
 impl Verb for DescribeArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints one row.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;

@@ -188,7 +188,6 @@ fn described(
 impl Verb for DescribeArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints each job.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         for_each_name(self.jobs, globals.format, None, async |job, format| {
             one(&globals.connect, format, job).await

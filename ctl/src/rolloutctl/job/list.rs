@@ -174,7 +174,6 @@ fn newest_first(jobs: &mut [Job]) {
 impl Verb for ListArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints them.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;

@@ -83,7 +83,6 @@ pub(super) async fn add(
 impl Verb for AddArgs {
     const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: client_plan };
 
-    /// Adds a member.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         add(&globals.connect, globals.format, (self.name, None), self.new, self.learner_only).await
     }

@@ -161,7 +161,6 @@ pub(crate) struct ListArgs {
 impl Verb for ListArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints them.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let client = globals.connect.client(None)?;
         let mut list = ask_any(&client).await?;

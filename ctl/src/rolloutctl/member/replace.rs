@@ -22,7 +22,6 @@ pub(crate) struct ReplaceArgs {
 impl Verb for ReplaceArgs {
     const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: client_plan };
 
-    /// Replaces a member.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let name = self.new_name.unwrap_or_else(|| self.old.clone());
         add(&globals.connect, globals.format, (name, Some(self.old)), self.new, false).await

@@ -58,7 +58,6 @@ pub(in crate::rolloutctl) fn usage(wire: v1::NamespaceInfo) -> String {
 impl Verb for DescribeArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints it.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         for_each_name(self.names, globals.format, None, async |name, format| {
             one(&globals.connect, format, name).await

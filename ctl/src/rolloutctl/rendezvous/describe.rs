@@ -143,7 +143,6 @@ fn description(answer: v1::RendezvousDescribeResponse, now_wall_ms: u64) -> Desc
 impl Verb for DescribeArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints each job.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         for_each_name(self.jobs, globals.format, None, async |job, format| {
             one(&globals.connect, format, job).await

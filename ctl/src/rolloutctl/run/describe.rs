@@ -184,7 +184,6 @@ impl Report for RunDescription {
 impl Verb for DescribeArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints one run.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         for_each_name(self.names, globals.format, None, async |name, format| {
             one(&globals.connect, format, name).await

@@ -102,7 +102,6 @@ pub(in crate::rolloutctl) async fn fetch(
 impl Verb for ListArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints them.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let settings = globals.connect.settings()?;
         let client = settings.client(None)?;

@@ -87,7 +87,6 @@ pub(crate) struct StatsArgs {}
 impl Verb for StatsArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Asks every member.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let client = globals.connect.client(None)?;
         let survey = survey(&client).await;

@@ -54,7 +54,6 @@ pub(crate) struct ListArgs {
 impl Verb for ListArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints them.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let answer = globals
             .connect

@@ -37,7 +37,6 @@ impl Report for Revoked {
 impl Verb for RevokeArgs {
     const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
 
-    /// Revokes each.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         for_each_name(self.names, globals.format, globals.again, async |name, format| {
             revoke(&globals.connect, format, name, globals.again).await

@@ -32,11 +32,9 @@ const PAGE: usize = 10;
 /// The program's task after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyAction {
-    /// Redraw the screen.
     Redraw,
     /// Query the cluster now.
     Refresh,
-    /// End the program.
     Quit,
 }
 
@@ -65,7 +63,6 @@ impl View {
         Self { colored, ..Self::default() }
     }
 
-    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> KeyAction {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         let orders = [RUN_ORDERS.len(), WORKER_ORDERS.len()][self.active];

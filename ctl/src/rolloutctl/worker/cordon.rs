@@ -91,7 +91,6 @@ pub(super) async fn cordon(
 impl Verb for CordonArgs {
     const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
 
-    /// Cordons.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         for_each_name(self.names.clone(), globals.format, globals.again, async |name, format| {
             cordon(&globals.connect, format, self.wanted(&name), globals.again).await

@@ -70,7 +70,6 @@ impl Report for Described {
 impl Verb for DescribeArgs {
     const KIND: Kind<Self> = Kind::ReadOnly;
 
-    /// Prints it.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         for_each_name(self.names, globals.format, None, async |name, format| {
             one(&globals.connect, format, name).await

@@ -38,7 +38,6 @@ impl Batch {
         self.dir.join(format!("{}-out-{nth}", self.key))
     }
 
-    /// The client's log.
     pub(super) fn log(&self) -> PathBuf {
         self.dir.join(format!("{}.log", self.key))
     }

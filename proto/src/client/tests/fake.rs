@@ -18,7 +18,6 @@ use crate::revocations::Revocations;
 use crate::tls::{Security, ServerTls};
 use crate::v1;
 
-/// The member's answers.
 #[derive(Clone)]
 pub(super) struct MemberAnswers {
     pub(super) cluster_id: String,

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// The trainer's job.
 pub(crate) const JOB: &str = "sft";
 /// The job of the participants that meet.
 pub(crate) const ROUNDS: &str = "rounds";
