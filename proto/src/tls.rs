@@ -59,7 +59,7 @@ pub enum TlsError {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// The bound.
+        /// The largest accepted size in bytes.
         bytes_max: u64,
     },
     /// A file without the expected PEM block, or with a malformed one.

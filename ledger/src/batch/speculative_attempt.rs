@@ -27,7 +27,7 @@ pub struct ClaimSpeculatively {
     pub slot: SlotRef,
     /// The process that pulls.
     pub instance: u64,
-    /// Its pull.
+    /// The sequence number of the slot's pull.
     pub seq: u64,
     /// How many rows at most.
     pub rows_max: u32,

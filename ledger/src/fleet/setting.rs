@@ -47,9 +47,9 @@ pub struct SettingView {
     pub value: u32,
     /// The value unless an operator sets another one.
     pub default: u32,
-    /// The least value.
+    /// The least value that an operator may set.
     pub min: u32,
-    /// The greatest value.
+    /// The greatest value that an operator may set.
     pub max: u32,
 }
 

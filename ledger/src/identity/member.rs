@@ -90,28 +90,28 @@ pub enum MemberOp {
         id: u64,
         /// Its name.
         name: String,
-        /// Which process.
+        /// When the process started, in milliseconds since 1970 by its own clock. It identifies the process.
         started_ms: u64,
     },
     /// A member's process announced that it stops.
     Stopped {
         /// The member's id.
         id: u64,
-        /// Which process.
+        /// When the process started, in milliseconds since 1970 by its own clock. It identifies the process.
         started_ms: u64,
     },
     /// A member's process has not answered the leader for a while.
     Unreachable {
         /// The member's id.
         id: u64,
-        /// Which process.
+        /// When the process started, in milliseconds since 1970 by its own clock. It identifies the process.
         started_ms: u64,
     },
     /// It answers again.
     Reachable {
         /// The member's id.
         id: u64,
-        /// Which process.
+        /// When the process started, in milliseconds since 1970 by its own clock. It identifies the process.
         started_ms: u64,
     },
     /// No member has this id any more.
@@ -137,7 +137,7 @@ pub enum MemberState {
 pub struct SeenMember {
     /// Its name.
     pub name: String,
-    /// Its latest process.
+    /// When its latest process started, in milliseconds since 1970 by its own clock.
     pub started_ms: u64,
     /// The last known state of that process.
     pub state: MemberState,

@@ -38,7 +38,7 @@ pub struct NamespaceView {
     pub pending_rows: u64,
     /// How many of these it may have; 0 for no bound, as below.
     pub pending_rows_max: u64,
-    /// Rows at workers.
+    /// Rows that workers hold.
     pub running_rows: u64,
     /// How many of these it may have.
     pub running_rows_max: u64,

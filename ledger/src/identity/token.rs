@@ -45,7 +45,7 @@ pub struct TokenSpec {
     pub labels: BTreeMap<String, String>,
     /// How long it is valid, in ledger time from its creation.
     pub ttl_ms: u64,
-    /// How often.
+    /// How many uses it is good for, from 1.
     pub uses_max: u32,
 }
 

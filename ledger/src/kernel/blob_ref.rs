@@ -10,6 +10,6 @@ use serde::{Deserialize, Serialize};
 pub struct BlobRef {
     /// blake3 of its bytes. With the run it gives the object's key.
     pub digest: [u8; 32],
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u32,
 }

@@ -69,7 +69,7 @@ pub enum Reply {
     },
     /// Failed rows are pending again.
     Retried {
-        /// How many.
+        /// The number of rows that were failed.
         rows: u64,
     },
     /// Results were accepted, and other slots ran some of these rows too.
@@ -243,7 +243,7 @@ pub enum Rejection {
     /// A leader's clock made a step that would expire everything.
     #[error("ledger time would step by {step_ms} ms")]
     ClockStep {
-        /// The step.
+        /// How far ledger time would move, in milliseconds.
         step_ms: u64,
     },
     /// A field is out of its bounds.
@@ -350,7 +350,7 @@ pub enum Rejection {
     VersionLow {
         /// The version that introduced the operation.
         needs: u32,
-        /// The cluster's.
+        /// The cluster's version now.
         version: u32,
     },
     /// No such join token.

@@ -24,7 +24,7 @@ pub enum CheckpointOp {
     Begin {
         /// The trainer.
         by: TrainerRef,
-        /// The step.
+        /// The training step whose state it holds.
         step: u64,
         /// Its label for people; the first non-empty one counts.
         label: String,
@@ -33,7 +33,7 @@ pub enum CheckpointOp {
     Report {
         /// The trainer.
         by: TrainerRef,
-        /// Which checkpoint.
+        /// The checkpoint's number within its job, from 1.
         number: u32,
         /// The rank's report.
         report: Box<RankReport>,
@@ -44,7 +44,7 @@ pub enum CheckpointOp {
     Abort {
         /// The job.
         job: JobName,
-        /// Which.
+        /// The checkpoint's number within its job, from 1.
         number: u32,
     },
     /// Sets how many complete checkpoints are kept, besides labeled ones and the base.
@@ -60,7 +60,7 @@ pub enum CheckpointOp {
     Label {
         /// The job.
         job: JobName,
-        /// Which.
+        /// The checkpoint's number within its job, from 1.
         number: u32,
         /// Empty: nothing.
         label: String,
@@ -69,7 +69,7 @@ pub enum CheckpointOp {
     Forget {
         /// The job.
         job: JobName,
-        /// Which.
+        /// The checkpoint's number within its job, from 1.
         number: u32,
     },
 }

@@ -27,7 +27,7 @@ pub enum ShardOp {
         by: TrainerRef,
         /// The dataset, in the job's namespace.
         dataset: String,
-        /// In which epoch.
+        /// The epoch of the dataset.
         epoch: u64,
     },
     /// All of it is in the job's state.
@@ -36,7 +36,7 @@ pub enum ShardOp {
         by: TrainerRef,
         /// Which.
         shard: ShardRef,
-        /// After which step.
+        /// The training step after which its samples are in.
         step: u64,
     },
     /// Gives it back.
@@ -47,7 +47,7 @@ pub enum ShardOp {
         shard: ShardRef,
         /// How many of its samples, from its beginning, are in the job's state.
         samples: u32,
-        /// After which step.
+        /// The training step after which its samples are in.
         step: u64,
     },
 }

@@ -29,7 +29,7 @@ pub struct TrainingGenerationView<'a> {
     pub round: u64,
     /// The last complete checkpoint; 0: none.
     pub checkpoint: u32,
-    /// Its step.
+    /// The training step whose state that checkpoint holds.
     pub step: u64,
     /// Trainers by rank.
     pub world: &'a [String],

@@ -18,7 +18,7 @@ pub struct FsyncTimes {
     pub count: u64,
     /// The sum of their durations.
     pub sum: u64,
-    /// The longest.
+    /// The longest duration of all.
     pub max: u64,
     /// The median of the last 1024.
     pub p50: u64,
