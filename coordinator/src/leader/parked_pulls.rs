@@ -36,15 +36,15 @@ fn key(slot: SlotRef) -> SlotKey {
 struct QueuedPull {
     pull: Pull,
     cohort: Option<CohortNo>,
-    ticket: u64,
+    order: u64,
 }
 
-/// By cohort and ticket.
+/// By cohort and order.
 type Queues = BTreeMap<CohortNo, BTreeMap<u64, SlotRef>>;
 
-fn remove_from(queues: &mut Queues, cohort: CohortNo, ticket: u64) {
+fn remove_from(queues: &mut Queues, cohort: CohortNo, order: u64) {
     let Some(queue) = queues.get_mut(&cohort) else { return };
-    queue.remove(&ticket);
+    queue.remove(&order);
     if queue.is_empty() {
         queues.remove(&cohort);
     }
@@ -60,7 +60,7 @@ struct State {
     stuck: Queues,
     /// Slots whose pulls may have been answered while they waited.
     answered: Vec<SlotRef>,
-    tickets: u64,
+    orders_given: u64,
     /// The ledger's eligibility version for which the queues were built.
     version: u64,
 }
@@ -68,24 +68,24 @@ struct State {
 impl State {
     fn insert(&mut self, pull: Pull, cohort: Option<CohortNo>) {
         self.remove(pull.slot);
-        self.tickets += 1;
-        let ticket = self.tickets;
+        self.orders_given += 1;
+        let order = self.orders_given;
         if let Some(cohort) = cohort {
-            self.queues.entry(cohort).or_default().insert(ticket, pull.slot);
+            self.queues.entry(cohort).or_default().insert(order, pull.slot);
         }
-        self.pulls.insert(key(pull.slot), QueuedPull { pull, cohort, ticket });
+        self.pulls.insert(key(pull.slot), QueuedPull { pull, cohort, order });
     }
 
     fn remove(&mut self, slot: SlotRef) -> Option<Pull> {
-        let QueuedPull { pull, cohort, ticket } = self.pulls.remove(&key(slot))?;
-        self.unqueue(cohort, ticket);
+        let QueuedPull { pull, cohort, order } = self.pulls.remove(&key(slot))?;
+        self.unqueue(cohort, order);
         Some(pull)
     }
 
-    fn unqueue(&mut self, cohort: Option<CohortNo>, ticket: u64) {
+    fn unqueue(&mut self, cohort: Option<CohortNo>, order: u64) {
         let Some(cohort) = cohort else { return };
-        remove_from(&mut self.queues, cohort, ticket);
-        remove_from(&mut self.stuck, cohort, ticket);
+        remove_from(&mut self.queues, cohort, order);
+        remove_from(&mut self.stuck, cohort, order);
     }
 
     /// Rebuilds the queues from the current cohorts of all pulls.
@@ -96,7 +96,7 @@ impl State {
         for waiting in self.pulls.values_mut() {
             waiting.cohort = ledger.cohort(waiting.pull.slot);
             if let Some(cohort) = waiting.cohort {
-                self.queues.entry(cohort).or_default().insert(waiting.ticket, waiting.pull.slot);
+                self.queues.entry(cohort).or_default().insert(waiting.order, waiting.pull.slot);
             }
         }
     }
@@ -162,7 +162,7 @@ impl ParkedPulls {
         let cohorts: Vec<CohortNo> = state.queues.keys().copied().collect();
         for cohort in cohorts {
             while forecast.has_work(cohort) {
-                let Some((&ticket, &slot)) =
+                let Some((&order, &slot)) =
                     state.queues.get(&cohort).and_then(|q| q.first_key_value())
                 else {
                     break;
@@ -173,8 +173,8 @@ impl ParkedPulls {
                 let rows_max =
                     state.pulls.get(&key(slot)).map_or(0, |waiting| waiting.pull.rows_max);
                 if !forecast.would_grant(slot, rows_max) {
-                    state.unqueue(Some(cohort), ticket);
-                    state.stuck.entry(cohort).or_default().insert(ticket, slot);
+                    state.unqueue(Some(cohort), order);
+                    state.stuck.entry(cohort).or_default().insert(order, slot);
                     continue;
                 }
                 if let Some(pull) = state.remove(slot) {
@@ -213,7 +213,7 @@ impl ParkedPulls {
         let state = self.state.lock();
         let queues = [state.queues.get(&cohort), state.stuck.get(&cohort)];
         let mut slots: Vec<(u64, SlotRef)> =
-            queues.into_iter().flatten().flatten().map(|(ticket, slot)| (*ticket, *slot)).collect();
+            queues.into_iter().flatten().flatten().map(|(order, slot)| (*order, *slot)).collect();
         // At most two sorted runs, which the sort merges.
         slots.sort();
         slots.into_iter().map(|(_, slot)| slot).collect()
