@@ -205,6 +205,8 @@ async fn apply(
     let (OtherSlots { stolen, superseded }, result) = done.add_all(replies, sets);
     if !superseded.is_empty() {
         let rows = superseded.iter().map(|loser| loser.1.rows.len()).sum();
+        metrics::counter!("rollout_rows_superseded_total").increment(rows);
+        // The old name, for one release.
         metrics::counter!("rollout_rows_outrun_total").increment(rows);
         leading.revoke(superseded, "another worker was faster");
     }

@@ -105,7 +105,7 @@ fn a_leader_that_dies_between_asking_and_moving_loses_nothing() -> Result<()> {
     fleet.worker_process("slow").signal(libc::SIGSTOP)?;
     fleet.start_worker("fast", &worker(&fleet, "fast", 4, 5))?;
     eventually("the busy worker is asked", PATIENCE, || {
-        fleet.counted(&leader, "rollout_steal_asks_total").filter(|n| *n > 0)
+        fleet.counted(&leader, "rollout_steal_requests_total").filter(|n| *n > 0)
     });
     fleet.member_process(&leader).kill();
     fleet.worker_process("slow").signal(libc::SIGCONT)?;
@@ -135,7 +135,7 @@ fn a_stuck_rows_duplicate_wins_and_its_first_holder_stops() -> Result<()> {
     let twice = executions.attempts.values().filter(|attempts| attempts.len() == 2).count();
     assert_eq!((executions.started, twice), (ROWS + 4, 4), "{}", fleet.logs());
     let leader = fleet.leader();
-    assert_eq!(fleet.counted(&leader, "rollout_rows_outrun_total"), Some(4));
+    assert_eq!(fleet.counted(&leader, "rollout_rows_superseded_total"), Some(4));
     // The worker that lost the race learns it, and has no work left: it drains at once.
     eventually("the stuck rows are taken back", PATIENCE, || {
         let log = std::fs::read_to_string(fleet.path("worker-stuck.log")).ok()?;

@@ -41,6 +41,8 @@ impl LeaderState {
             let kind = Some(v1::leader_message::Kind::Yield(request));
             let message = v1::LeaderMessage { header: Some(self.header()), kind };
             let out = self.outbox(victim.session);
+            metrics::counter!("rollout_steal_requests_total").increment(1);
+            // The old name, for one release.
             metrics::counter!("rollout_steal_asks_total").increment(1);
             if out.is_none_or(|out| out.try_send(Ok(message)).is_err()) {
                 self.stealing.forget_request(victim);
