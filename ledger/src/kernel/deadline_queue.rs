@@ -58,16 +58,53 @@ impl<K: Ord + Clone> DeadlineQueue<K> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deadlines {
     /// When runs end by their own deadlines.
-    pub(crate) runs: DeadlineQueue<RunNo>,
+    runs: DeadlineQueue<RunNo>,
     /// When the first bisection group of a run may go to the excluded slot again.
-    pub(crate) exclusions: DeadlineQueue<RunNo>,
+    exclusions: DeadlineQueue<RunNo>,
     /// When the oldest attempt of a run times out.
-    pub(crate) attempts: DeadlineQueue<RunNo>,
+    attempts: DeadlineQueue<RunNo>,
     /// When sessions end.
-    pub(crate) sessions: DeadlineQueue<SessionId>,
+    sessions: DeadlineQueue<SessionId>,
 }
 
 impl Deadlines {
+    /// A run ends by its own deadline at this time; `None` if it never does. The same for the other three.
+    pub(crate) fn run_ends(&mut self, no: &RunNo, at: Option<LedgerMs>) {
+        self.runs.set(no, at);
+    }
+
+    pub(crate) fn exclusion_ends(&mut self, no: &RunNo, at: Option<LedgerMs>) {
+        self.exclusions.set(no, at);
+    }
+
+    pub(crate) fn oldest_attempt_ends(&mut self, no: &RunNo, at: Option<LedgerMs>) {
+        self.attempts.set(no, at);
+    }
+
+    pub(crate) fn session_ends(&mut self, session: &SessionId, at: Option<LedgerMs>) {
+        self.sessions.set(session, at);
+    }
+
+    /// The runs whose deadline has come, ascending.
+    pub(crate) fn overdue_runs(&self, now: LedgerMs) -> BTreeSet<RunNo> {
+        self.runs.by(now)
+    }
+
+    /// The runs of which an exclusion has ended, ascending.
+    pub(crate) fn ended_exclusions(&self, now: LedgerMs) -> BTreeSet<RunNo> {
+        self.exclusions.by(now)
+    }
+
+    /// The runs of which an attempt has timed out, ascending.
+    pub(crate) fn runs_with_timeouts(&self, now: LedgerMs) -> BTreeSet<RunNo> {
+        self.attempts.by(now)
+    }
+
+    /// The sessions that have ended, ascending.
+    pub(crate) fn ended_sessions(&self, now: LedgerMs) -> BTreeSet<SessionId> {
+        self.sessions.by(now)
+    }
+
     /// The earliest of all.
     pub(crate) fn first(&self) -> Option<LedgerMs> {
         let of_runs = [self.runs.first(), self.exclusions.first(), self.attempts.first()];

@@ -133,7 +133,7 @@ impl Ledger {
 
     fn end_exclusions(&mut self) {
         let now = self.meta.clock;
-        for no in self.deadlines.exclusions.by(now) {
+        for no in self.deadlines.ended_exclusions(now) {
             if self.runs.get_mut(&no).is_some_and(|run| run.flight.end_exclusions(now)) {
                 self.runs.mark(no);
             }
@@ -142,7 +142,7 @@ impl Ledger {
 
     fn end_sessions(&mut self, ctx: &Context, budget: &mut Budget) {
         let now = self.meta.clock;
-        let due = self.deadlines.sessions.by(now);
+        let due = self.deadlines.ended_sessions(now);
         let due = due.iter().filter_map(|session| self.workers.get(session));
         let due = due.filter(|worker| worker.ends().is_some_and(|end| end <= now));
         let due: Vec<SessionId> = due
@@ -166,7 +166,7 @@ impl Ledger {
 
     fn end_attempts(&mut self, ctx: &Context, budget: &mut Budget) {
         let now = self.meta.clock;
-        for no in self.deadlines.attempts.by(now) {
+        for no in self.deadlines.runs_with_timeouts(now) {
             while let Some((attempt, rows)) = self.runs.get(&no).and_then(|run| run.timed_out(now))
             {
                 if budget.is_spent() {

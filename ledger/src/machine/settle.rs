@@ -51,15 +51,15 @@ impl Ledger {
 
     fn index_run(&mut self, no: RunNo) {
         let run = self.runs.get(&no);
-        self.deadlines.runs.set(&no, run.and_then(Run::ends_at));
-        self.deadlines.exclusions.set(&no, run.and_then(|run| run.flight.excluded_until()));
-        self.deadlines.attempts.set(&no, run.and_then(Run::attempt_ends));
+        self.deadlines.run_ends(&no, run.and_then(Run::ends_at));
+        self.deadlines.exclusion_ends(&no, run.and_then(|run| run.flight.excluded_until()));
+        self.deadlines.oldest_attempt_ends(&no, run.and_then(Run::attempt_ends));
         self.tally.count_run(no, run);
     }
 
     fn index_worker(&mut self, session: SessionId) {
         let worker = self.workers.get(&session);
-        self.deadlines.sessions.set(&session, worker.and_then(Worker::ends));
+        self.deadlines.session_ends(&session, worker.and_then(Worker::ends));
         let slots = worker.map_or(0, |worker| worker.slots.len());
         (0..slots).for_each(|number| self.count_slot(slot_ref(session, number)));
     }
@@ -94,14 +94,14 @@ impl Ledger {
         let mut free: BTreeMap<OfferNo, usize> = BTreeMap::new();
         let mut incident_slots = IncidentSlots::default();
         for (no, run) in self.runs.iter() {
-            deadlines.runs.set(no, run.ends_at());
-            deadlines.exclusions.set(no, run.flight.excluded_until());
-            deadlines.attempts.set(no, run.attempt_ends());
+            deadlines.run_ends(no, run.ends_at());
+            deadlines.exclusion_ends(no, run.flight.excluded_until());
+            deadlines.oldest_attempt_ends(no, run.attempt_ends());
             tally.count_run(*no, Some(run));
         }
         for worker in self.workers.values() {
             let session = &worker.id;
-            deadlines.sessions.set(session, worker.ends());
+            deadlines.session_ends(session, worker.ends());
             for (number, slot) in worker.slots.iter().enumerate() {
                 let counted = self.slot_use(worker, number);
                 if slot.counted != counted {
