@@ -1,13 +1,10 @@
 //! Owns: who may speak: client sessions, join tokens, revocations, the members as seen, namespaces and their quotas.
 
 pub(crate) mod client;
-pub(crate) mod client_image;
 pub(crate) mod member;
 pub(crate) mod namespace;
 pub(crate) mod open_client;
 pub(crate) mod quota;
-pub(crate) mod remembered_values;
 pub(crate) mod revocation;
-pub(crate) mod session_room;
 pub(crate) mod set_namespace;
 pub(crate) mod token;

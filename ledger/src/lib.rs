@@ -35,10 +35,10 @@ pub use batch::eligibility_view::Tail;
 pub use batch::run_gc::{Forgettable, Sealed};
 pub use batch::spec::{EngineSpec, RunSpec, SlotOffer};
 pub use fleet::setting::{SettingOp, SettingView, Settings};
+pub use identity::client::MakesRoom;
 pub use identity::member::{LeaderCause, MemberOp, MemberState, Members, SeenMember};
 pub use identity::quota::{NamespaceView, Quota};
 pub use identity::revocation::{Revocation, RevocationAuthor, RevocationOp, Revoked};
-pub use identity::session_room::MakesRoom;
 pub use identity::token::{TokenOp, TokenRole, TokenSpec, TokenUse, TokenView};
 pub use kernel::job_refusal::JobRefusal;
 pub use kernel::reply::{

@@ -5,31 +5,38 @@
 //! stores' values in remembered answers are counted exactly and bounded: a single client is refused more, and across
 //! clients one session makes room (`remembered_values`).
 
-use crate::identity::client_image::DirtyClients;
-use crate::identity::remembered_values::RememberedValues;
+mod image;
+mod remembered_values;
+mod session_room;
+
 use crate::kernel::counts::Counts;
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::command::RequestId;
 use crate::machine::seeded::{Bug, seeded};
+use image::DirtyClients;
+use remembered_values::RememberedValues;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use image::HOLDERS_KEY;
+pub use session_room::MakesRoom;
+
 /// One client's session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Client {
-    pub(crate) id: SessionId,
-    pub(crate) name: String,
-    pub(crate) used_at: LedgerMs,
+struct Client {
+    id: SessionId,
+    name: String,
+    used_at: LedgerMs,
     /// Answers up to here are dropped: the client has them.
-    pub(crate) ack_upto: u64,
-    pub(crate) replies: BTreeMap<u64, Reply>,
+    ack_upto: u64,
+    replies: BTreeMap<u64, Reply>,
     /// The identity that opened it. The leader refuses requests of other identities before they reach the log.
-    pub(crate) holder: String,
+    holder: String,
     /// Derived: bytes of stores' values in the replies.
     #[serde(skip)]
-    pub(crate) value_bytes: u64,
+    value_bytes: u64,
 }
 
 impl Client {
@@ -87,17 +94,17 @@ impl Client {
 /// All client sessions, their indexes, and which of their records differ from the image.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clients {
-    pub(super) by_id: BTreeMap<SessionId, Client>,
+    by_id: BTreeMap<SessionId, Client>,
     /// The first session whose holder is named as cluster version 3 names it; 0 if all are.
-    pub(super) holders_from: SessionId,
+    holders_from: SessionId,
     // Derived.
     /// How many sessions each holder has.
-    pub(super) holders: Counts,
+    holders: Counts,
     /// Sessions by when they were last used.
-    pub(super) uses: BTreeSet<(LedgerMs, SessionId)>,
+    uses: BTreeSet<(LedgerMs, SessionId)>,
     /// Stores' values in the remembered answers.
-    pub(super) remembered: RememberedValues,
-    pub(super) dirty: DirtyClients,
+    remembered: RememberedValues,
+    dirty: DirtyClients,
 }
 
 /// When a session that was last used then is forgotten.
@@ -124,8 +131,30 @@ impl Clients {
         }
     }
 
+    /// Opens a session. If there are too many, the one that makes room ends.
+    pub(super) fn open(
+        &mut self,
+        id: SessionId,
+        (name, holder): (String, String),
+        now: LedgerMs,
+        version: u32,
+    ) {
+        if let Some((used_at, id)) = self.to_forget(version) {
+            self.forget(used_at, id);
+        }
+        self.add(Client {
+            id,
+            name,
+            used_at: now,
+            ack_upto: 0,
+            replies: BTreeMap::new(),
+            holder,
+            value_bytes: 0,
+        });
+    }
+
     /// Adds a session.
-    pub(super) fn add(&mut self, client: Client) {
+    fn add(&mut self, client: Client) {
         self.holders.add(&client.holder);
         self.uses.insert((client.used_at, client.id));
         self.dirty.clients.insert(client.id);
@@ -133,7 +162,7 @@ impl Clients {
     }
 
     /// Removes a session that was last used then, with its answers.
-    pub(super) fn forget(&mut self, used_at: LedgerMs, id: SessionId) {
+    fn forget(&mut self, used_at: LedgerMs, id: SessionId) {
         self.uses.remove(&(used_at, id));
         if let Some(client) = self.by_id.remove(&id) {
             self.remembered.remove(&client);

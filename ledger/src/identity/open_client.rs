@@ -1,6 +1,5 @@
 //! Opens the session of a client, whose requests take effect once.
 
-use crate::identity::client::Client;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
@@ -53,19 +52,8 @@ impl Ledger {
         if name.len() > limits::NAME_BYTES_MAX || holder.len() > limits::HOLDER_BYTES_MAX {
             return Err(Rejection::Invalid("the client's name is too long".into()));
         }
-        if let Some((used_at, id)) = self.clients.to_forget(self.meta.version) {
-            self.clients.forget(used_at, id);
-        }
         let session = ctx.session();
-        self.clients.add(Client {
-            id: session,
-            name,
-            used_at: self.meta.clock,
-            ack_upto: 0,
-            replies: Default::default(),
-            holder,
-            value_bytes: 0,
-        });
+        self.clients.open(session, (name, holder), self.meta.clock, self.meta.version);
         Ok(Reply::ClientOpened { session })
     }
 }

@@ -8,7 +8,7 @@
 //! cluster, have keys that begin with a lower-case letter.
 
 use crate::fleet::setting::SETTINGS_KEY;
-use crate::identity::client_image::HOLDERS_KEY;
+use crate::identity::client::HOLDERS_KEY;
 use crate::identity::member::MEMBERS_KEY;
 use crate::kernel::codec;
 use crate::kernel::id::{RunNo, SessionId};

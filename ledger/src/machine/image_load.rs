@@ -4,7 +4,7 @@
 //! error: the member stops rather than serve a state that is not the cluster's.
 
 use crate::fleet::setting::SETTINGS_KEY;
-use crate::identity::client_image::HOLDERS_KEY;
+use crate::identity::client::HOLDERS_KEY;
 use crate::identity::member::MEMBERS_KEY;
 use crate::kernel::codec;
 use crate::machine::ledger::{Ledger, Meta};

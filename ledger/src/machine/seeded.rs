@@ -86,7 +86,7 @@ pub const fn seeded(_bug: Bug) -> bool {
 #[cfg(feature = "seeded-bugs")]
 mod bugs;
 #[cfg(feature = "seeded-bugs")]
-pub(crate) use bugs::{imaged_client, imaged_failure_record, own_ms};
+pub(crate) use bugs::{imaged_failure_record, own_ms};
 
 #[cfg(feature = "seeded-bugs")]
 pub use chosen::{choose, names, seeded};

@@ -10,7 +10,6 @@
 use crate::batch::failure_record::{FailureRecord, Strikes};
 use crate::batch::run::Run;
 use crate::batch::segment::Outcome;
-use crate::identity::client::Client;
 use crate::kernel::id::{Attempt, RunNo, SessionId, SlotRef};
 use crate::kernel::rows::Rows;
 use crate::machine::command::HeldRows;
@@ -22,15 +21,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Milliseconds of this member's own clock.
 pub(crate) fn own_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
-/// A client as in an image.
-pub(crate) fn imaged_client(client: &Client) -> Client {
-    let mut client = client.clone();
-    if seeded(Bug::RepliesNotInSnapshot) {
-        client.replies.clear();
-    }
-    client
 }
 
 /// A row's failure record as in an image.

@@ -6,7 +6,7 @@
 //! Absent: whether a new session may be opened at all while the sessions that would be forgotten are in use; the
 //! leader decides that before it proposes one ([`Ledger::makes_room_of`]).
 
-use crate::identity::client::Clients;
+use super::Clients;
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;
 use crate::machine::ledger::Ledger;

@@ -4,7 +4,7 @@
 //! than its own holder, counting the bytes that need the room. So one identity that fills the memory ends its own
 //! sessions first.
 
-use crate::identity::client::{Client, Clients};
+use super::{Client, Clients};
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;
 use crate::machine::version_gate::SCHEDULING_VERSION;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The remembered values of all sessions; a session without values has no entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RememberedValues {
+pub(super) struct RememberedValues {
     bytes: u64,
     holders: BTreeMap<String, OfHolder>,
 }
@@ -28,7 +28,7 @@ struct OfHolder {
 
 impl RememberedValues {
     /// Counts a session as it is now.
-    pub(crate) fn add(&mut self, client: &Client) {
+    pub(super) fn add(&mut self, client: &Client) {
         if client.value_bytes == 0 {
             return;
         }
@@ -39,7 +39,7 @@ impl RememberedValues {
     }
 
     /// Stops counting a session. It must not have changed since it was added.
-    pub(crate) fn remove(&mut self, client: &Client) {
+    pub(super) fn remove(&mut self, client: &Client) {
         if client.value_bytes == 0 {
             return;
         }
