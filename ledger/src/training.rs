@@ -28,7 +28,6 @@ pub(crate) mod shard_order;
 pub(crate) mod shard_ring;
 pub(crate) mod state;
 pub(crate) mod store;
-mod store_image;
 pub(crate) mod trainer;
 pub(crate) mod training_image;
 pub(crate) mod training_view;

@@ -7,6 +7,9 @@
 //! Deliberately absent: waiting. A wait is a repeated read that the leader holds (`coordinator`), so the loss of a
 //! leader costs only time.
 
+mod execute;
+mod image;
+
 use crate::kernel::counts::Counts;
 use crate::kernel::id::{LedgerMs, StoreNo};
 use crate::kernel::limits;
@@ -15,31 +18,31 @@ use crate::kernel::reply::Rejection;
 use crate::machine::command::StoreName;
 use crate::machine::ledger::Ledger;
 use crate::training::job::JobName;
-use crate::training::store_image::DirtyStores;
+use image::DirtyStores;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// One store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Store {
-    pub(crate) head: StoreHead,
-    pub(crate) values: BTreeMap<Vec<u8>, Vec<u8>>,
-    pub(crate) queues: BTreeMap<Vec<u8>, VecDeque<Vec<u8>>>,
+struct Store {
+    head: StoreHead,
+    values: BTreeMap<Vec<u8>, Vec<u8>>,
+    queues: BTreeMap<Vec<u8>, VecDeque<Vec<u8>>>,
     /// Derived: values, and elements of queues.
-    pub(crate) entries: u64,
+    entries: u64,
     /// Derived: bytes of keys and values.
-    pub(crate) bytes: u64,
+    bytes: u64,
 }
 
 /// The part that is one record of the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StoreHead {
-    pub(crate) name: StoreName,
-    pub(crate) used_at: LedgerMs,
+struct StoreHead {
+    name: StoreName,
+    used_at: LedgerMs,
 }
 
 /// The bytes that an entry counts in a store.
-pub(crate) fn weight(key: &[u8], value: &[u8]) -> u64 {
+fn weight(key: &[u8], value: &[u8]) -> u64 {
     (key.len() + value.len()) as u64
 }
 
@@ -50,7 +53,7 @@ fn ends(used_at: LedgerMs) -> LedgerMs {
 
 impl Store {
     /// Entries and bytes, counted from scratch.
-    pub(crate) fn count(&self) -> (u64, u64) {
+    fn count(&self) -> (u64, u64) {
         let queued = self.queues.iter().flat_map(|(key, all)| all.iter().map(move |v| (key, v)));
         self.values
             .iter()
@@ -78,7 +81,7 @@ impl<'a> StoreView<'a> {
 
     /// The key's value as the number that [`StoreOp::Add`](crate::StoreOp::Add) would add to.
     pub fn number(&self, key: &[u8]) -> Option<i64> {
-        crate::training::use_store::number(self.get(key)?)
+        execute::number(self.get(key)?)
     }
 
     /// Keys with a value.
@@ -110,16 +113,16 @@ impl<'a> StoreView<'a> {
 /// All stores, their indexes, and which of their records differ from the image.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stores {
-    pub(super) by_no: BTreeMap<StoreNo, Store>,
+    by_no: BTreeMap<StoreNo, Store>,
     // Derived.
     names: BTreeMap<StoreName, StoreNo>,
     of_namespace: Counts,
     /// By when they were last used.
     uses: BTreeSet<(LedgerMs, StoreNo)>,
     /// Of all of them.
-    pub(super) bytes: u64,
-    pub(super) changes: u64,
-    pub(super) dirty: DirtyStores,
+    bytes: u64,
+    changes: u64,
+    dirty: DirtyStores,
 }
 
 impl Stores {

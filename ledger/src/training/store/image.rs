@@ -3,12 +3,12 @@
 //! *Invariant:* as in [`crate::machine::image`]. Keys: `J` a store's head; `K` a value, by store and key; `Q` a queue,
 //! by store and name.
 
+use super::{Store, Stores};
 use crate::kernel::bytes_field::{Bytes, Decoded};
 use crate::kernel::codec;
 use crate::kernel::id::StoreNo;
 use crate::machine::image::{ImageDelta, key};
 use crate::machine::image_load::{LoadError, bad, number, read};
-use crate::training::store::{Store, Stores};
 use std::collections::BTreeSet;
 
 /// The records of stores that differ from the image on disk.
