@@ -4,29 +4,24 @@
 //! removes workers and changes their states, names and numbers of slots.
 //! Absent on purpose: the indexes of slots by offer and by incident, which runs share (`session.rs`).
 
+mod image;
+
 use crate::fleet::size::Fleet;
 use crate::fleet::worker::{Slot, Worker, WorkerState};
-use crate::kernel::dirty_set::DirtySet;
 use crate::kernel::id::{LedgerMs, SessionId, SlotNo, SlotRef};
 use crate::kernel::visits::count_visit;
 use crate::machine::command::slot_ref;
+use image::DirtyWorkers;
 use std::collections::BTreeMap;
 
 /// All registered workers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Workers {
-    pub(super) by_session: BTreeMap<SessionId, Worker>,
+    by_session: BTreeMap<SessionId, Worker>,
     // Derived.
     names: BTreeMap<(String, String), SessionId>,
     size: Fleet,
-    pub(super) dirty: DirtyWorkers,
-}
-
-/// The records of workers and slots that differ from the image, or whose index entries are stale.
-#[derive(Clone, Debug, Default)]
-pub(super) struct DirtyWorkers {
-    pub(super) workers: DirtySet<SessionId>,
-    pub(super) slots: DirtySet<SlotRef>,
+    dirty: DirtyWorkers,
 }
 
 impl Workers {

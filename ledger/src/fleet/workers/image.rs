@@ -5,11 +5,12 @@
 //! the record of its slot. Below that version `W` has everything, as builds of version 2 read it. Loading accepts
 //! both layouts.
 
+use super::Workers;
 use crate::batch::slot_incidents::SlotIncident;
 use crate::fleet::worker::{Slot, Worker};
-use crate::fleet::workers::{DirtyWorkers, Workers};
 use crate::kernel::codec;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
+use crate::kernel::marks::Marks;
 use crate::kernel::reply::GrantedRows;
 use crate::machine::image::{ImageDelta, key};
 use crate::machine::image_load::{LoadError, bad, number, read};
@@ -17,6 +18,13 @@ use crate::machine::version_gate::SCHEDULING_VERSION;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+
+/// The records of workers and slots that differ from the image, or whose index entries are stale.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DirtyWorkers {
+    pub(super) workers: Marks<SessionId>,
+    pub(super) slots: Marks<SlotRef>,
+}
 
 /// A slot without its offer.
 #[derive(Serialize, Deserialize)]
