@@ -12,7 +12,6 @@ pub(crate) mod dataset_epoch;
 pub(crate) mod drop_store;
 pub(crate) mod job;
 pub(crate) mod job_change;
-mod job_image;
 pub(crate) mod job_overview;
 pub(crate) mod job_table;
 pub(crate) mod job_view;

@@ -12,21 +12,24 @@
 //!
 //! [`ONE_RECORD_VERSION`]: crate::machine::version_gate::ONE_RECORD_VERSION
 
+mod image;
+
 use crate::kernel::counts::Counts;
 use crate::kernel::id::{JobNo, LedgerMs, SessionId, TrainingNo};
 use crate::kernel::limits;
 use crate::kernel::names;
 use crate::kernel::reply::Rejection;
 use crate::training::barrier::Barrier;
-use crate::training::job_image::DirtyJobs;
 use crate::training::job_table::JobTable;
 use crate::training::rendezvous::{ParticipantState, Rendezvous};
 use crate::training::round_access::RoundAccess;
 use crate::training::state::Training;
 use crate::training::store::Stores;
 use crate::training::training_image::DirtyTrainings;
+use image::DirtyJobs;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 
 /// The name of a training job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -269,7 +272,7 @@ impl Job {
 pub(crate) struct Jobs {
     pub(super) table: JobTable,
     // Derived.
-    pub(super) names: BTreeMap<JobName, JobNo>,
+    names: BTreeMap<JobName, JobNo>,
     of_namespace: Counts,
     /// Participants by their incarnations.
     incarnations: BTreeMap<SessionId, (JobNo, String)>,
@@ -279,10 +282,10 @@ pub(crate) struct Jobs {
     pub(super) ends: BTreeSet<(LedgerMs, TrainingNo, String)>,
     /// Shards of open epochs, of all trainings.
     pub(super) shards_open: u64,
-    pub(super) changes: u64,
-    pub(super) outcomes: u64,
+    changes: u64,
+    outcomes: u64,
     pub(super) training_changes: u64,
-    pub(super) dirty: DirtyJobs,
+    dirty: DirtyJobs,
     pub(super) dirty_trainings: DirtyTrainings,
 }
 
@@ -309,6 +312,31 @@ impl Jobs {
     /// The job of that name.
     pub(crate) fn by_name(&self, name: &JobName) -> Option<&Job> {
         self.get(self.no(name)?)
+    }
+
+    /// All of them, in the order of creation.
+    pub(super) fn all(&self) -> impl DoubleEndedIterator<Item = &Job> {
+        self.table.jobs.values()
+    }
+
+    /// The names after this one, by namespace and name, with the jobs' numbers.
+    pub(super) fn names_after(&self, name: JobName) -> impl Iterator<Item = (&JobName, &JobNo)> {
+        self.names.range((Bound::Excluded(name), Bound::Unbounded))
+    }
+
+    /// All numbers, by namespace and name.
+    pub(super) fn numbers_by_name(&self) -> impl Iterator<Item = JobNo> {
+        self.names.values().copied()
+    }
+
+    /// Counts the changes of all jobs. Not part of the state.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The same, without those that concern no participant who was there before. Not part of the state.
+    pub(super) fn outcomes(&self) -> u64 {
+        self.outcomes
     }
 
     /// The job and the name of the participant with that incarnation.

@@ -6,7 +6,6 @@ use crate::machine::ledger::Ledger;
 use crate::training::job::JobName;
 use crate::training::job_view::JobView;
 use crate::training::training_view::TrainingView;
-use std::ops::Bound;
 
 /// A job with at least one of its parts.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +51,7 @@ impl Ledger {
         let behind = after.clone();
         let trainings = separate.into_iter().flatten().map(|training| &training.head.name);
         let mut trainings = trainings.filter(move |name| **name > behind).peekable();
-        let jobs = self.jobs.names.range((Bound::Excluded(after), Bound::Unbounded));
+        let jobs = self.jobs.names_after(after);
         let mut jobs = jobs.map(|(name, _)| name).peekable();
         std::iter::from_fn(move || {
             let next = [jobs.peek().copied(), trainings.peek().copied()];
@@ -67,7 +66,7 @@ impl Ledger {
     pub fn job_overviews(&self) -> impl Iterator<Item = JobOverview<'_>> {
         let of_trainers = self.trainings_newest_first().map(|training| training.name());
         let separate = self.jobs.table.is_separate();
-        let jobs = self.jobs.table.jobs.values().rev();
+        let jobs = self.jobs.all().rev();
         let jobs = jobs.filter(move |job| !separate || self.training(&job.head.name).is_none());
         let of_jobs = jobs.map(|job| &job.head.name);
         let all = of_trainers.filter(move |_| separate).chain(of_jobs);

@@ -1,8 +1,8 @@
 //! Where jobs and their trainings are: one record per job, or, below [`ONE_RECORD_VERSION`], trainings beside the jobs.
 //!
 //! *Invariant:* below that version no job has a training, and trainings have numbers of their own. From it on a training
-//! has the number of its job. Only this file and its users in `job_image` and `training_image` know the difference:
-//! everything else finds a training by its [`TrainingNo`].
+//! has the number of its job. Only this file, `job/image.rs` and `training_image.rs` know the difference: everything else
+//! finds a training by its [`TrainingNo`].
 
 use crate::kernel::counts::Counts;
 use crate::kernel::id::{JobNo, LedgerMs, TrainingNo};
@@ -175,8 +175,8 @@ impl Jobs {
     /// All trainings, by namespace and name.
     pub(super) fn trainings_by_name(&self) -> impl Iterator<Item = &Training> {
         let separate = self.table.separate.iter().flat_map(|separate| separate.names.values());
-        let of_jobs = self.names.values().filter(move |_| !self.table.is_separate());
-        let of_jobs = of_jobs.map(|no| training_no(*no));
+        let of_jobs = self.numbers_by_name().filter(move |_| !self.table.is_separate());
+        let of_jobs = of_jobs.map(training_no);
         separate.copied().chain(of_jobs).filter_map(move |no| self.table.training(no))
     }
 

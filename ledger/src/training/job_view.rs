@@ -96,8 +96,7 @@ impl Ledger {
     /// The jobs of every namespace that participants have used, after this one by namespace and name.
     pub fn all_jobs_after(&self, after: JobName) -> impl Iterator<Item = JobView<'_>> {
         self.jobs
-            .names
-            .range((Bound::Excluded(after), Bound::Unbounded))
+            .names_after(after)
             .filter_map(|(_, no)| self.jobs.get(*no).map(|job| JobView { no: *no, job }))
             .filter(|view| view.job.is_used_by_participants())
     }
@@ -111,17 +110,17 @@ impl Ledger {
 
     /// All incarnations, and for how many milliseconds each may be silent.
     pub fn keep_alives(&self) -> impl Iterator<Item = (SessionId, u64)> {
-        let all = self.jobs.table.jobs.values().flat_map(|job| job.head.participants.values());
+        let all = self.jobs.all().flat_map(|job| job.head.participants.values());
         all.map(|p| (p.incarnation, p.decl.keep_alive_ms))
     }
 
     /// Changes whenever a job changes. Not part of the state: it only tells readers to check again.
     pub fn job_changes(&self) -> u64 {
-        self.jobs.changes
+        self.jobs.changes()
     }
 
     /// Changes whenever a job changes for its present participants, but not when one more has come and the others wait on.
     pub fn job_outcomes(&self) -> u64 {
-        self.jobs.outcomes
+        self.jobs.outcomes()
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! *Invariant:* an operation of the same request is executed once: a repeated `Add` counts once, a repeated `Pop` gives
 //! the same element. From cluster version 3 on, the store of a round is gone for good once a later round of the job is
-//! complete: a process that a round left behind cannot create it again. Only its members may use the store of the latest
-//! complete round (`round_access.rs`).
+//! complete: a process that a round left behind cannot create it again. Only its members may use the store of the
+//! latest complete round (`round_access.rs`).
 
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;

@@ -3,12 +3,12 @@
 //! *Invariant:* as in [`crate::machine::image`]. Keys: `G` a job's head, and with the suffix [`ACCESS`] who may use the
 //! store of its round; `B` a barrier, by job and name; `A` the incarnations of its arrivals.
 
+use super::{Job, Jobs};
 use crate::kernel::codec;
 use crate::kernel::id::JobNo;
 use crate::machine::image::{ImageDelta, key};
 use crate::machine::image_load::{LoadError, bad, number, read};
 use crate::training::barrier::Barrier;
-use crate::training::job::{Job, Jobs};
 use crate::training::round_access::RoundAccess;
 use crate::training::training_image::DirtyTrainings;
 use std::collections::BTreeSet;
