@@ -83,11 +83,11 @@ pub struct Ledger {
     /// Which slots have incidents with a row.
     pub(crate) incident_slots: IncidentSlots,
     /// Whether the record of [`Meta`] differs from the image.
-    pub(crate) meta_dirty: bool,
-    pub(crate) digest_request: Option<u64>,
+    pub(super) meta_dirty: bool,
+    pub(super) digest_request: Option<u64>,
     /// Events since the last call of `take_events`. Not part of the state.
     pub(crate) events: Vec<Event>,
-    pub(crate) scratch: Vec<u8>,
+    pub(super) scratch: Vec<u8>,
 }
 
 /// The record of the image that belongs to nothing else.

@@ -1,8 +1,8 @@
 //! Where jobs and their trainings are: one record per job, or, below [`ONE_RECORD_VERSION`], trainings beside the jobs.
 //!
 //! *Invariant:* below that version no job has a training, and trainings have numbers of their own. From it on a training
-//! has the number of its job. Only this file, `job/image.rs` and `training_image.rs` know the difference: everything else
-//! finds a training by its [`TrainingNo`].
+//! has the number of its job. Only this file, `job/image.rs` and `training_image.rs` know the difference: everything
+//! else finds a training by its [`TrainingNo`].
 
 use crate::kernel::counts::Counts;
 use crate::kernel::id::{JobNo, LedgerMs, TrainingNo};
