@@ -122,7 +122,7 @@ impl Jobs {
         {
             if found.label.is_empty() && !label.is_empty() {
                 found.label = label;
-                self.dirty_trainings.checkpoints.insert((no, number));
+                self.dirty_trainings.mark_checkpoint(no, number);
             }
             return Ok(Reply::Checkpoint { number, rank });
         }
@@ -151,8 +151,8 @@ impl Jobs {
             Checkpoint { generation, step, label, world, begun_wall_ms, ..Checkpoint::default() };
         let rank = new.rank_of(&by.trainer).unwrap_or_default();
         training.checkpoints.insert(number, new);
-        self.dirty_trainings.heads.insert(no);
-        self.dirty_trainings.checkpoints.insert((no, number));
+        self.dirty_trainings.mark_head(no);
+        self.dirty_trainings.mark_checkpoint(no, number);
         Ok(Reply::Checkpoint { number, rank })
     }
 
@@ -192,14 +192,14 @@ impl Jobs {
         }
         if let Some(trainer) = training.trainers.get_mut(&by.trainer) {
             trainer.after = trainer.after.max(Some(step));
-            self.dirty_trainings.trainers.insert((no, by.trainer));
+            self.dirty_trainings.mark_trainer(no, by.trainer);
         }
         let Some(checkpoint) = training.checkpoints.get_mut(&number) else { return Ok(Reply::Ok) };
         checkpoint.reports.insert(rank, report);
         for (dataset_epoch, shard, samples) in progress {
             checkpoint.progress.entry(dataset_epoch).or_default().insert(shard, samples);
         }
-        self.dirty_trainings.checkpoints.insert((no, number));
+        self.dirty_trainings.mark_checkpoint(no, number);
         let complete = checkpoint.reports.len() == checkpoint.world.len();
         if complete {
             self.complete_checkpoint(datasets, out, no, number);
@@ -226,7 +226,7 @@ impl Jobs {
             let said = progress.get(&key).unwrap_or(&nothing);
             let (changed, whole) = dataset_epoch.seal(step, said, dataset);
             let records = changed.into_iter().map(|record| (no, key.0, key.1, record));
-            self.dirty_trainings.dataset_epochs.extend(records);
+            self.dirty_trainings.mark_shards(records);
             match whole {
                 true => sealed.done.entry(key.0).or_default().unite(&Rows::range(key.1, 1)),
                 false => drop(sealed.dataset_epochs.insert(key, dataset_epoch.sealed(dataset))),
@@ -237,7 +237,7 @@ impl Jobs {
             let stays = dataset_epochs.contains_key(key);
             if !stays {
                 self.shards_open -= dataset_epoch.shards.len() as u64;
-                self.dirty_trainings.emptied_dataset_epochs.insert((no, key.0, key.1));
+                self.dirty_trainings.mark_removed_epochs([(no, key.0, key.1)]);
             }
             stays
         });
@@ -248,7 +248,7 @@ impl Jobs {
         checkpoint.sealed = Some(sealed);
         training.head.base = number;
         training.head.step = step;
-        self.dirty_trainings.heads.insert(no);
+        self.dirty_trainings.mark_head(no);
         self.training_changes += 1;
         self.emit_training(out, no, "checkpoint_complete", format!("{number} of step {step}"));
         let older = |c: &Checkpoint| c.is_open() && c.step <= step;
@@ -273,7 +273,7 @@ impl Jobs {
                 checkpoint.sealed = None;
                 checkpoint.progress.clear();
                 gone.push((*number, checkpoint.step));
-                self.dirty_trainings.checkpoints.insert((no, *number));
+                self.dirty_trainings.mark_checkpoint(no, *number);
                 self.training_changes += 1;
             }
         }
@@ -292,7 +292,7 @@ impl Jobs {
                 checkpoint.state = CheckpointState::Going;
                 checkpoint.sealed = None;
                 gone.push(format!("{number} of step {}: newer ones are kept", checkpoint.step));
-                self.dirty_trainings.checkpoints.insert((no, *number));
+                self.dirty_trainings.mark_checkpoint(no, *number);
             }
         }
         gone.into_iter().for_each(|what| self.emit_training(out, no, "checkpoint_goes", what));
@@ -366,7 +366,7 @@ impl Jobs {
         let no = self.open_training(job)?;
         if let Some(training) = self.table.training_mut(no).filter(|_| !now) {
             training.head.keep_last = keep_last;
-            self.dirty_trainings.heads.insert(no);
+            self.dirty_trainings.mark_head(no);
         }
         Ok(Reply::Pruned { numbers: self.prune_checkpoints(out, no, keep_last) })
     }
@@ -383,7 +383,7 @@ impl Jobs {
         let found = training.checkpoints.get_mut(&number).ok_or(JobRefusal::CheckpointUnknown)?;
         found.label = label;
         let keep_last = training.head.keep_last;
-        self.dirty_trainings.checkpoints.insert((no, number));
+        self.dirty_trainings.mark_checkpoint(no, number);
         self.prune_checkpoints(out, no, keep_last);
         Ok(Reply::Ok)
     }
@@ -396,7 +396,7 @@ impl Jobs {
             return Err(JobRefusal::CheckpointClosed.into());
         }
         training.checkpoints.remove(&number);
-        self.dirty_trainings.checkpoints.insert((no, number));
+        self.dirty_trainings.mark_checkpoint(no, number);
         self.forget_if_empty(no);
         Ok(Reply::Ok)
     }

@@ -198,7 +198,7 @@ impl Jobs {
         separate.by_no.insert(no, Training::new(name));
         separate.names.insert(name.clone(), no);
         separate.of_namespace.add(&name.namespace);
-        self.dirty_trainings.heads.insert(no);
+        self.dirty_trainings.mark_head(no);
         Ok(no)
     }
 
@@ -209,14 +209,14 @@ impl Jobs {
             self.table.trained.insert(no);
         }
         self.refresh_due(no);
-        self.dirty_trainings.heads.insert(training_no(no));
+        self.dirty_trainings.mark_head(training_no(no));
         training_no(no)
     }
 
     /// Removes a training without trainers and checkpoints. Its job stays as long as without a training, unless no
     /// participant has ever used it.
     pub(super) fn remove_training(&mut self, no: TrainingNo) {
-        self.dirty_trainings.heads.insert(no);
+        self.dirty_trainings.mark_head(no);
         if let Some(separate) = &mut self.table.separate {
             if let Some(training) = separate.by_no.remove(&no) {
                 separate.names.remove(&training.head.name);

@@ -169,7 +169,7 @@ impl Jobs {
         let claimed = ShardState::Claimed(Box::new(ShardClaim { trainer, token }));
         dataset_epoch.set_state(number, claimed, &training.ring);
         let from = dataset_epoch.shards.get(number as usize).map_or(0, |shard| shard.done());
-        self.dirty_trainings.dataset_epochs.insert((no, dataset, epoch, record_of(number)));
+        self.dirty_trainings.mark_shards([(no, dataset, epoch, record_of(number))]);
         Ok(Reply::Shard { number, token, from })
     }
 
@@ -202,7 +202,7 @@ impl Jobs {
         let dataset_epoch = DatasetEpoch::open(spec, epoch, &training.ring);
         self.shards_open = open;
         let records = (0..dataset_epoch.records()).map(|record| (no, dataset, epoch, record));
-        self.dirty_trainings.dataset_epochs.extend(records);
+        self.dirty_trainings.mark_shards(records);
         training.dataset_epochs.insert((dataset, epoch), dataset_epoch);
         Ok(())
     }
@@ -267,7 +267,7 @@ impl Jobs {
         let Some(training) = self.table.training_mut(no) else { return Ok(Reply::Ok) };
         if let Some(trainer) = training.trainers.get_mut(by).filter(|_| moved) {
             trainer.contributed = trainer.contributed.max(Some(mark.step));
-            self.dirty_trainings.trainers.insert((no, by.to_owned()));
+            self.dirty_trainings.mark_trainer(no, by.to_owned());
         }
         let Some(dataset_epoch) = training.dataset_epochs.get_mut(&key) else {
             return Ok(Reply::Ok);
@@ -280,7 +280,7 @@ impl Jobs {
             false => ShardState::Free,
         };
         dataset_epoch.set_state(at.number, state, &training.ring);
-        self.dirty_trainings.dataset_epochs.insert((no, key.0, key.1, record_of(at.number)));
+        self.dirty_trainings.mark_shards([(no, key.0, key.1, record_of(at.number))]);
         Ok(Reply::ShardEnded { epoch_finished: dataset_epoch.is_finished() })
     }
 }

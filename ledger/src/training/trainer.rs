@@ -222,8 +222,8 @@ impl Jobs {
             .for_each(|dataset_epoch| dataset_epoch.prefer_also(name, &arcs));
         training.ring.add(name);
         training.trainers.insert(name.to_owned(), Trainer { after, ..Trainer::default() });
-        self.dirty_trainings.heads.insert(no);
-        self.dirty_trainings.trainers.insert((no, name.to_owned()));
+        self.dirty_trainings.mark_head(no);
+        self.dirty_trainings.mark_trainer(no, name.to_owned());
     }
 
     /// Puts the trainer back into the world of its round. If it has left since, it gets its former rank, because the
@@ -278,7 +278,7 @@ impl Jobs {
         trainer.keep_alive_ms = decl.keep_alive_ms;
         trainer.ends = LedgerMs(now.0.saturating_add(decl.keep_alive_ms));
         self.ends.insert((trainer.ends, no, decl.name.clone()));
-        self.dirty_trainings.trainers.insert((no, decl.name));
+        self.dirty_trainings.mark_trainer(no, decl.name);
         Reply::Joined { incarnation, generation: training.head.generation }
     }
 
@@ -301,7 +301,7 @@ impl Jobs {
                     self.ends.remove(&(trainer.ends, no, name.clone()));
                     trainer.ends = LedgerMs(now.0.saturating_add(trainer.keep_alive_ms));
                     self.ends.insert((trainer.ends, no, name.clone()));
-                    self.dirty_trainings.trainers.insert((no, name));
+                    self.dirty_trainings.mark_trainer(no, name);
                 }
                 None => lost.push(name),
             }
@@ -355,7 +355,7 @@ impl Jobs {
             {
                 trainer.ends = LedgerMs(now.0.saturating_add(trainer.keep_alive_ms));
                 self.ends.insert((trainer.ends, no, name.clone()));
-                self.dirty_trainings.trainers.insert((no, name.clone()));
+                self.dirty_trainings.mark_trainer(no, name.clone());
             }
         }
     }
@@ -371,7 +371,7 @@ impl Jobs {
         };
         if needs_recovery && training.head.needs_recovery.is_none() {
             training.head.needs_recovery = Some((name.to_owned(), host.clone()));
-            self.dirty_trainings.heads.insert(no);
+            self.dirty_trainings.mark_head(no);
         }
         self.emit_training(out, no, "trainer_lost", format!("{name} on {host}: {why}"));
         if needs_recovery {
@@ -397,7 +397,7 @@ impl Jobs {
                 shard.marks.push(Mark { step, samples });
             }
             dataset_epoch.set_state(number, ShardState::Free, &training.ring);
-            self.dirty_trainings.dataset_epochs.insert((no, dataset, epoch, record_of(number)));
+            self.dirty_trainings.mark_shards([(no, dataset, epoch, record_of(number))]);
         }
     }
 
@@ -410,8 +410,8 @@ impl Jobs {
         }
         training.head.world.retain(|other| other != name);
         self.training_changes += 1;
-        self.dirty_trainings.trainers.insert((no, name.to_owned()));
-        self.dirty_trainings.heads.insert(no);
+        self.dirty_trainings.mark_trainer(no, name.to_owned());
+        self.dirty_trainings.mark_head(no);
         self.prefer_no_more(no, &BTreeSet::from([name.to_owned()]));
         self.give_up_checkpoints(out, no, |c| c.waits_for(name), "a trainer of its world is gone");
         self.tear_if_deserted(out, no, (name, &trainer.host));
@@ -466,13 +466,12 @@ impl Jobs {
         training.head.world.clear();
         training.ring = Ring::default();
         let names = std::mem::take(&mut training.trainers).into_keys().map(|name| (no, name));
-        self.dirty_trainings.trainers.extend(names);
+        self.dirty_trainings.mark_trainers(names);
         self.shards_open -= training.shards_open();
         let dataset_epochs = std::mem::take(&mut training.dataset_epochs).into_keys();
         self.dirty_trainings
-            .emptied_dataset_epochs
-            .extend(dataset_epochs.map(|(dataset, epoch)| (no, dataset, epoch)));
-        self.dirty_trainings.heads.insert(no);
+            .mark_removed_epochs(dataset_epochs.map(|(dataset, epoch)| (no, dataset, epoch)));
+        self.dirty_trainings.mark_head(no);
         self.training_changes += 1;
         self.emit_training(out, no, "deleted", String::new());
         self.give_up_checkpoints(out, no, |_| true, "the job is deleted");

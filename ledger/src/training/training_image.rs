@@ -15,12 +15,12 @@ use std::collections::BTreeSet;
 /// The records of training jobs that differ from the image on disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DirtyTrainings {
-    pub(super) heads: BTreeSet<TrainingNo>,
-    pub(super) trainers: BTreeSet<(TrainingNo, String)>,
-    pub(super) dataset_epochs: BTreeSet<(TrainingNo, DatasetNo, u64, u16)>,
+    heads: BTreeSet<TrainingNo>,
+    trainers: BTreeSet<(TrainingNo, String)>,
+    dataset_epochs: BTreeSet<(TrainingNo, DatasetNo, u64, u16)>,
     /// Epochs whose shards were all removed at once; those in `dataset_epochs` may have been added afterward.
-    pub(super) emptied_dataset_epochs: BTreeSet<(TrainingNo, DatasetNo, u64)>,
-    pub(super) checkpoints: BTreeSet<(TrainingNo, u32)>,
+    emptied_dataset_epochs: BTreeSet<(TrainingNo, DatasetNo, u64)>,
+    checkpoints: BTreeSet<(TrainingNo, u32)>,
     /// The trainings have other numbers than in the image: all their records there are removed, and written again.
     all: bool,
 }
@@ -29,6 +29,39 @@ pub(super) struct DirtyTrainings {
 const TAGS: [u8; 4] = [b'H', b'I', b'L', b'U'];
 
 impl DirtyTrainings {
+    /// A training has changed, was made or was removed.
+    pub(super) fn mark_head(&mut self, no: TrainingNo) {
+        self.heads.insert(no);
+    }
+
+    pub(super) fn mark_trainer(&mut self, no: TrainingNo, name: String) {
+        self.trainers.insert((no, name));
+    }
+
+    pub(super) fn mark_trainers(&mut self, names: impl IntoIterator<Item = (TrainingNo, String)>) {
+        self.trainers.extend(names);
+    }
+
+    /// Records of shards have changed.
+    pub(super) fn mark_shards(
+        &mut self,
+        records: impl IntoIterator<Item = (TrainingNo, DatasetNo, u64, u16)>,
+    ) {
+        self.dataset_epochs.extend(records);
+    }
+
+    /// All shards of these epochs were removed.
+    pub(super) fn mark_removed_epochs(
+        &mut self,
+        epochs: impl IntoIterator<Item = (TrainingNo, DatasetNo, u64)>,
+    ) {
+        self.emptied_dataset_epochs.extend(epochs);
+    }
+
+    pub(super) fn mark_checkpoint(&mut self, no: TrainingNo, number: u32) {
+        self.checkpoints.insert((no, number));
+    }
+
     /// Marks every record: the trainings have other numbers now.
     pub(super) fn mark_all(&mut self) {
         *self = Self { all: true, ..Self::default() };

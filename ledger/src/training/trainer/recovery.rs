@@ -125,7 +125,7 @@ impl Jobs {
             .values_mut()
             .for_each(|dataset_epoch| dataset_epoch.prefer(&training.ring));
         let trainers = training.trainers.keys().map(|name| (no, name.clone()));
-        self.dirty_trainings.trainers.extend(trainers);
+        self.dirty_trainings.mark_trainers(trainers);
         Ok(self.give_incarnation(no, trainer, out.ctx.session(), now))
     }
 
@@ -144,7 +144,7 @@ impl Jobs {
             if trainer.incarnation.is_some() {
                 self.ends.remove(&(trainer.ends, no, name.clone()));
             }
-            self.dirty_trainings.trainers.insert((no, name));
+            self.dirty_trainings.mark_trainer(no, name);
         }
         training.head.needs_recovery = None;
         training.head.generation += 1;
@@ -154,7 +154,7 @@ impl Jobs {
         let sealed = checkpoint.and_then(|c| c.sealed.clone()).unwrap_or_default();
         self.shards_open -= training.shards_open();
         for (dataset, epoch) in std::mem::take(&mut training.dataset_epochs).into_keys() {
-            self.dirty_trainings.emptied_dataset_epochs.insert((no, dataset, epoch));
+            self.dirty_trainings.mark_removed_epochs([(no, dataset, epoch)]);
         }
         training.head.done = sealed.done;
         for (key, shards) in sealed.dataset_epochs {
@@ -162,11 +162,11 @@ impl Jobs {
             let dataset_epoch =
                 DatasetEpoch::with(shards.reopen(dataset), dataset, key.1, &Ring::default());
             let records = (0..dataset_epoch.records()).map(|record| (no, key.0, key.1, record));
-            self.dirty_trainings.dataset_epochs.extend(records);
+            self.dirty_trainings.mark_shards(records);
             self.shards_open += dataset_epoch.shards.len() as u64;
             training.dataset_epochs.insert(key, dataset_epoch);
         }
-        self.dirty_trainings.heads.insert(no);
+        self.dirty_trainings.mark_head(no);
         let (generation, step) = (training.head.generation, training.head.step);
         let from = match base {
             0 => "from the beginning".to_owned(),
