@@ -9,8 +9,8 @@ use super::Workers;
 use crate::batch::slot_incidents::SlotIncident;
 use crate::fleet::worker::{Slot, Worker};
 use crate::kernel::codec;
+use crate::kernel::dirty_set::DirtySet;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
-use crate::kernel::marks::Marks;
 use crate::kernel::reply::GrantedRows;
 use crate::machine::image::{ImageDelta, key};
 use crate::machine::image_load::{LoadError, bad, number, read};
@@ -22,8 +22,8 @@ use std::collections::BTreeSet;
 /// The records of workers and slots that differ from the image, or whose index entries are stale.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DirtyWorkers {
-    pub(super) workers: Marks<SessionId>,
-    pub(super) slots: Marks<SlotRef>,
+    pub(super) workers: DirtySet<SessionId>,
+    pub(super) slots: DirtySet<SlotRef>,
 }
 
 /// A slot without its offer.
