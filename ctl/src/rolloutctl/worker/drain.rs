@@ -30,7 +30,8 @@ pub(crate) struct DrainArgs {
     #[arg(value_name = "NAME", required = true, add = completer::of(Names::Workers))]
     pub(in crate::rolloutctl) names: Vec<String>,
     /// Time until the worker must leave; rows that it still holds then become pending [default: the
-    /// worker's `[timing] drain_ms`]. Repeating the command can only move the deadline earlier
+    /// worker's `[timing] drain_ms`, and 15 s for uploads]. Repeating the command can only move the
+    /// deadline earlier
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
     /// Reason, printed in the worker's log
