@@ -3,8 +3,10 @@
 //!
 //! *Invariant:* the counts of the run, its namespace and the slot change together with the grant. Rows of a lapsed
 //! lease are pending, and the ledger accepts a late result of such a row until another slot gets it.
-//! Absent: why a lease ends. A timeout (`machine/clock.rs`), a silent worker (`fleet/suspect.rs`), the end of a session
-//! (`fleet/session.rs`) or of a run (`run_end.rs`) decides that. `session_leases.rs` gives lapsed leases back.
+//! Absent: why a lease ends. It lapses after a timeout (`machine/clock.rs`), when a worker is silent
+//! (`fleet/suspect.rs`), and with a session (`fleet/session.rs`) or a run (`run_end.rs`). Rows are given back when a
+//! worker registers again without them (`fleet/register.rs`), returns them (`nack.rs`), drops them for another slot
+//! (`steal.rs`), or cannot use the store (`store_refusal.rs`). `session_leases.rs` restores lapsed leases.
 
 use crate::batch::grant::Grant;
 use crate::kernel::id::{Attempt, RunNo};

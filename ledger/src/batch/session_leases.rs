@@ -1,7 +1,7 @@
-//! The leases of a session, and which of them it gets back when its worker is heard again or returns.
+//! The leases of a session, and which lapsed leases are restored when its worker is heard again or returns.
 //!
-//! *Invariant:* a session gets a lapsed row back only while the row is pending, which it is until another slot gets
-//! it. A trial runs alone on its slot: rows that would run beside it stay pending.
+//! *Invariant:* the lease of a row is restored only while the row is pending, which it is until another slot gets it.
+//! A trial runs alone on its slot: rows that would run beside it stay pending.
 //! Absent: the end of a lease (`lapse.rs`). In `fleet`: registration (`register.rs`), silence (`suspect.rs`) and the
 //! end of a session (`session.rs`).
 
@@ -29,7 +29,7 @@ impl Ledger {
         slots.iter().flat_map(|s| s.held.iter().copied()).collect()
     }
 
-    /// Returns rows to this session that lapsed while it was silent and that no other slot got.
+    /// Restores the leases of rows that lapsed while this session was silent and that no other slot got.
     pub(crate) fn adopt_lapsed(&mut self, ctx: &Context, session: SessionId) {
         for no in self.runs.list_lapsed() {
             let Some(run) = self.runs.get(&no) else { continue };
@@ -79,8 +79,8 @@ impl Ledger {
         }
     }
 
-    /// Returns rows to a worker that still holds them from a session that has ended, unless another slot
-    /// got them since. So it does not run them twice. A group's rows go back to their group.
+    /// Restores the leases of rows that a worker still holds from a session that has ended, unless another slot got them
+    /// since. So it does not run them twice. A group's rows go back to their group.
     pub(crate) fn adopt_held(&mut self, ctx: &Context, session: SessionId, held: &[HeldRows]) {
         for HeldRows { run: no, attempt, rows } in held {
             if self.is_foreign(session, *no) {
