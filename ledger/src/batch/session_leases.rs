@@ -79,8 +79,8 @@ impl Ledger {
         }
     }
 
-    /// Restores the leases of rows that a worker still holds from a session that has ended, unless another slot got them
-    /// since. So it does not run them twice. A group's rows go back to their group.
+    /// Restores the leases of rows that a worker still holds from a session that has ended, unless another slot got
+    /// them since. So it does not run them twice. A group's rows go back to their group.
     pub(crate) fn adopt_held(&mut self, ctx: &Context, session: SessionId, held: &[HeldRows]) {
         for HeldRows { run: no, attempt, rows } in held {
             if self.is_foreign(session, *no) {
