@@ -8,6 +8,7 @@ import jsonschema
 
 import rendered
 import running
+import template
 from pods import container, environment, labels_of, pod_of
 
 PODS = ("StatefulSet", "Job", "Pod")
@@ -339,6 +340,11 @@ class Rendered(unittest.TestCase):
             self.assertNotIn("jobLabel", monitor["spec"])
             (endpoint,) = monitor["spec"]["endpoints"]
             self.assertEqual(endpoint["relabelings"], [{"targetLabel": "job", "replacement": "batch/prod"}])
+
+    def test_values_that_every_installation_must_set_are_asked_for(self):
+        for refusal, missing in rendered.REQUIRED.items():
+            with self.assertRaisesRegex(template.Error, refusal):
+                rendered.render("defaults", over=missing)
 
     def test_values_that_make_no_sense_are_refused(self):
         for wrong in rendered.WRONG:

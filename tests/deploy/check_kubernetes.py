@@ -63,6 +63,12 @@ class ByHelm(unittest.TestCase):
             self.assertIn("don't meet the specifications of the schema", made.stderr)
             self.assertRegex(made.stderr, r"\n- (backup|image|members|store|tls|monitoring|pools)\b[^:]*: ")
 
+    def test_it_asks_for_the_values_that_every_installation_must_set(self):
+        for refusal, missing in rendered.REQUIRED.items():
+            made = with_values(rendered.merged(rendered.EXAMPLE, missing), "template", "rollout", str(rendered.CHART))
+            self.assertNotEqual(made.returncode, 0, refusal)
+            self.assertIn(refusal, made.stderr)
+
     def test_a_kubernetes_older_than_the_chart_takes_is_refused(self):
         older = f"1.{oldest() - 1}.9"
         made = with_values({}, "template", "rollout", str(rendered.CHART), "--kube-version", older)

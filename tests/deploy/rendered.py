@@ -1,4 +1,4 @@
-"""The chart rendered with several sets of values, as objects.
+"""The chart rendered with several sets of values, each over deploy/helm/example.yaml, as objects.
 
 Invariant: values are validated against values.schema.json before anything is rendered. A duplicate key is an
 error, and so is a duplicate object.
@@ -80,6 +80,9 @@ UPLOAD = {
     "args": ["s3", "cp", "/backup", "s3://my-backups/rollout", "--recursive"],
 }
 
+# What every installation sets.
+EXAMPLE = yaml.load((ROOT / "deploy" / "helm" / "example.yaml").read_text(), Strict)
+
 # Typical settings of users, each over the defaults.
 CASES = {
     "defaults": {},
@@ -143,6 +146,13 @@ CASES = {
     "stopped, for a restore": {"members": {"stopped": True}},
     "an autoscaled pool": {"pools": [SCALED_POOL]},
     "nobody scrapes": {"networkPolicy": {"monitoring": [], "clients": []}},
+}
+CASES = {case: merged(EXAMPLE, over) for case, over in CASES.items()}
+
+# What an installation must set, and the beginning of the refusal without it.
+REQUIRED = {
+    "image.repository is required: ": {"image": {"repository": ""}},
+    "store.url is required: ": {"store": {"url": ""}},
 }
 
 # Values over the defaults that the chart refuses.

@@ -189,6 +189,11 @@ class Chart:
             raise Error(f"{name}: not defined")
         return self.run(self.defines[name], dot, {"$": dot})
 
+    def do_required(self, message, value):
+        if value is None or value == "":
+            raise Error(message)
+        return value
+
     do_default = staticmethod(lambda other, value: value or other)
     do_quote = staticmethod(lambda value: json.dumps(text_of(value)))
     do_nindent = staticmethod(lambda width, text: "\n" + indent(width, text))

@@ -3,11 +3,16 @@
 {{- end }}
 
 {{- define "rollout.image" -}}
+{{- $repository := required "image.repository is required: the image that deploy/container/Dockerfile builds, in your registry" .Values.image.repository -}}
 {{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{ $repository }}@{{ .Values.image.digest }}
 {{- else -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{ $repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end -}}
+{{- end }}
+
+{{- define "rollout.storeUrl" -}}
+{{ required "store.url is required: the object store of members, workers and clients, such as s3://my-bucket/rollout" .Values.store.url }}
 {{- end }}
 
 {{- define "rollout.labels" -}}
@@ -136,7 +141,7 @@ http = "{{ .Values.members.listen }}:7422"
 ca_file = "{{ include "rollout.caFile" . }}"
 
 [store]
-url = {{ .Values.store.url | quote }}
+url = {{ include "rollout.storeUrl" . | quote }}
 {{- if .Values.store.urls }}
 urls = {{ toJson .Values.store.urls }}
 {{- end }}
