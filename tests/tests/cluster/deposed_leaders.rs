@@ -26,8 +26,8 @@ fn once_each(fleet: &Fleet, workers: &[&str], rows: u64) -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn a_paused_leader_that_is_resumed_commits_nothing_and_grants_nothing() -> Result<()> {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_leader_that_is_resumed_commits_nothing_and_grants_nothing() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     for name in ["w1", "w2"] {
         let options = worker(&fleet, name);
@@ -36,10 +36,20 @@ fn a_paused_leader_that_is_resumed_commits_nothing_and_grants_nothing() -> Resul
     let mut batch = Batch::submit(&fleet, "paused", 12_000, "")?;
     batch.until(&fleet, "rows run", |c| c.done >= 500 && c.running >= 64);
     let old = fleet.leader();
+    let runs = client_of(&fleet, &old)?;
+    let accepted = open_session(runs.clone()).await;
+    ensure!(accepted.refusal.is_none(), "it still leads: {accepted:?}");
     fleet.member_process(&old).signal(libc::SIGSTOP)?;
     let new = fleet.leader_other_than(&old);
     let seen = batch.until(&fleet, "work goes on", |c| c.done >= 1500);
+    // These reach it before it knows that it leads no more.
+    let waiting: Vec<_> = (0..16).map(|_| tokio::spawn(open_session(runs.clone()))).collect();
+    tokio::time::sleep(Duration::from_millis(100)).await; // They are sent; a later one is refused too.
     fleet.member_process(&old).signal(libc::SIGCONT)?;
+    for answered in waiting {
+        let answered = answered.await?;
+        ensure!(answered.refusal.is_some(), "it accepted a write: {answered:?}{}", fleet.logs());
+    }
     let more = (seen.done + 500).min(12_000);
     batch.until(&fleet, "it still goes on", |c| c.done >= more);
     assert_eq!(fleet.leader(), new, "the paused one must not lead again by itself");
@@ -78,8 +88,19 @@ fn workers_of_a_leader_in_a_minority_work_for_the_new_one_before_the_cut_is_heal
     fleet.passed()
 }
 
-/// A member's answer to a write request, and how long it took.
-async fn asked(runs: v1::runs_client::RunsClient<tonic::transport::Channel>) -> Answered {
+/// A client that sends requests to this member only.
+fn client_of(
+    fleet: &Fleet,
+    member: &str,
+) -> Result<v1::runs_client::RunsClient<tonic::transport::Channel>> {
+    let tls = ClientTls::load(&fleet.security("client", "user"))?;
+    let endpoint = Endpoint::with_name(member, fleet.client_addr(member))?;
+    let channel = channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?;
+    Ok(v1::runs_client::RunsClient::new(channel))
+}
+
+/// Sends a write request to a member. Returns its answer, and how long it took.
+async fn open_session(runs: v1::runs_client::RunsClient<tonic::transport::Channel>) -> Answered {
     let (mut runs, began) = (runs, Instant::now());
     let request = v1::OpenSessionRequest { client_name: "cut".into() };
     let limit = Duration::from_secs(60);
@@ -102,10 +123,7 @@ struct Answered {
 async fn a_leader_that_is_cut_off_says_soon_that_it_does_not_know() -> Result<()> {
     let fleet = Fleet::start(FleetOptions { cuttable: true, ..FleetOptions::default() })?;
     let old = fleet.leader();
-    let tls = ClientTls::load(&fleet.security("client", "user"))?;
-    let endpoint = Endpoint::with_name(&old, fleet.client_addr(&old))?;
-    let channel = channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?;
-    let runs = v1::runs_client::RunsClient::new(channel);
+    let runs = client_of(&fleet, &old)?;
     let mut asking = Vec::new();
     let mut pace = tokio::time::interval(Duration::from_millis(10));
     for round in 0..120 {
@@ -115,7 +133,7 @@ async fn a_leader_that_is_cut_off_says_soon_that_it_does_not_know() -> Result<()
                 fleet.set_cut(&old, other, true);
             }
         }
-        asking.push(tokio::spawn(asked(runs.clone())));
+        asking.push(tokio::spawn(open_session(runs.clone())));
     }
     let mut in_doubt = 0;
     for asking in asking {
