@@ -43,8 +43,8 @@ const COMMAND_MAX: Duration = Duration::from_secs(120);
 
 /// The first port that tests choose from, unless [`FIRST_PORT`] names another.
 const PORT_DEFAULT: u32 = 10_000;
-/// The number of ports that a test program chooses from. With two programs they are below those that Linux assigns.
-const PORTS: u32 = 11_000;
+/// The number of ports that a test program chooses from. With three programs they are below those that Linux assigns.
+const PORTS: u32 = 7_000;
 /// Names the first port of a test program that runs beside another one. `xtask test` sets it.
 const FIRST_PORT: &str = "ROLLOUT_TEST_FIRST_PORT";
 

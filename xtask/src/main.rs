@@ -8,6 +8,7 @@ mod artifacts;
 mod bench;
 mod checks;
 mod filters;
+mod lanes;
 mod libtest;
 mod lint;
 mod nightly;

@@ -1,35 +1,25 @@
-//! Owns: `cargo xtask test`: the order of the stages, and how each test program is run.
+//! Owns: `cargo xtask test`: the order of the stages, and into which pieces the test programs are divided.
 //!
-//! Invariant: everything is built once, before anything runs, and a failure keeps nothing else from running. A test
-//! program that cannot be started, dies, or prints no result is a failure.
-//! Absent: the tests. Which ones filters select is in `filters`.
+//! Invariant: everything is built once, before anything runs, and a failure keeps nothing else from running.
+//! Absent: the tests. Which ones filters select is in `filters`; how a piece is run and judged is in `lanes`.
 
 use crate::artifacts::{self, Built, RELEASED, TestProgram};
 use crate::checks::{self, Check};
 use crate::filters::{self, Listed, Selected};
-use crate::libtest::{Counts, Output};
+use crate::lanes::{self, LANES_MAX, Piece};
 use crate::report::Report;
-use crate::run::{CommandOutcome, watched, watched_beside_others};
 use crate::seeded;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time for a program of unit and integration tests, and for all doc tests.
 const UNIT_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Time for a program whose tests start real processes.
 const PROCESS_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
-
-/// The label of the doc tests of all crates.
-const DOC_TESTS: &str = "doc tests";
-
-/// The first port of a program that runs beside another one, and how many ports each has: `rollout_tests::free_addr`.
-const FIRST_PORT: &str = "ROLLOUT_TEST_FIRST_PORT";
-const PORTS_FROM: u16 = 10_000;
-const PORTS_OF_LANE: u16 = 11_000;
 
 /// Where the process tests find the programs.
 const BIN_DIR: &str = "ROLLOUT_BIN_DIR";
@@ -56,7 +46,12 @@ pub(crate) struct TestArgs {
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     features: Vec<String>,
     /// How many test programs run at a time: many wait more than they compute, or use one core
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=2))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = LANES_MAX,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(LANES_MAX))
+    )]
     lanes: u16,
     /// List the selected tests and run none
     #[arg(long)]
@@ -111,8 +106,9 @@ pub(crate) fn run(workspace: &Workspace, args: &TestArgs) -> Result<bool> {
         report.not_run("the comparison of the programs' commits: git names none".into());
     }
     let runs = Runs { workspace, built: &built, arguments: &args.arguments };
-    let pieces = runs.pieces(taken.iter().copied().zip(&selected), &mut report);
-    let executed = in_lanes(pieces, args.lanes, &mut report);
+    let programs = taken.iter().copied().zip(&selected);
+    let pieces = runs.pieces(programs, args.lanes, &mut report);
+    let executed = lanes::run(pieces, args.lanes, &mut report);
     // Not beside the lanes: cargo holds the lock of the target directory meanwhile, and some tests build.
     if args.doc_tests() {
         runs.doc_tests(&mut report);
@@ -179,29 +175,51 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// What is selected of each program: those that start processes first, because they take longest.
+    /// What is selected of each program: those that start processes first, because they take longest. In several lanes
+    /// their modules are pieces of their own, those with the most tests first: a long piece that begins last would leave
+    /// the other lanes without work.
     fn pieces<'p>(
         &self,
         programs: impl Iterator<Item = (&'p TestProgram<'p>, &'p Selected)>,
+        lanes: u16,
         report: &mut Report,
     ) -> VecDeque<Piece<'p>> {
-        let (mut processes, mut units) = (VecDeque::new(), VecDeque::new());
+        let (mut processes, mut units) = (Vec::new(), Vec::new());
         for (program, selected) in programs {
             let Some(filters) = selected.filters() else { continue };
-            let (pieces, limit) = match program.starts_processes() {
-                true => (&mut processes, PROCESS_LIMIT),
-                false => (&mut units, UNIT_LIMIT),
+            let by_module = lanes > 1 && filters.is_empty() && program.starts_processes();
+            let pieces = match by_module {
+                true => self.modules(program),
+                false => self.piece(program, filters).map(|piece| vec![(filters.len(), piece)]),
             };
-            match self.command(program, filters) {
-                Ok(command) => {
-                    let label = program.label.as_str();
-                    pieces.push_back(Piece { label, command, limit });
-                }
+            match pieces {
+                Ok(pieces) if program.starts_processes() => processes.extend(pieces),
+                Ok(pieces) => units.extend(pieces),
                 Err(error) => report.fail(format!("{}: {error:#}", program.label)),
             }
         }
-        processes.append(&mut units);
-        processes
+        processes.sort_by_key(|(tests, _)| Reverse(*tests));
+        processes.into_iter().chain(units).map(|(_, piece)| piece).collect()
+    }
+
+    /// The tests of a program that filters select; all without filters.
+    fn piece<'p>(&self, program: &'p TestProgram<'p>, filters: &[String]) -> Result<Piece<'p>> {
+        let command = self.command(program, filters)?;
+        let limit = if program.starts_processes() { PROCESS_LIMIT } else { UNIT_LIMIT };
+        Ok(Piece { program: &program.label, module: None, command, limit })
+    }
+
+    /// A piece for each module of a program, with the number of its tests.
+    fn modules<'p>(&self, program: &'p TestProgram<'p>) -> Result<Vec<(usize, Piece<'p>)>> {
+        let modules = by_module(list(self.workspace, program)?.tests);
+        let piece = |(module, mut tests): (String, Vec<String>)| {
+            let count = tests.len();
+            // Without this option, a test's name would also select each test whose name contains it.
+            tests.push("--exact".to_owned());
+            let piece = self.piece(program, &tests)?;
+            Ok((count, Piece { module: Some(module), ..piece }))
+        };
+        modules.into_iter().map(piece).collect()
     }
 
     fn command(&self, program: &TestProgram<'_>, filters: &[String]) -> Result<Command> {
@@ -218,202 +236,34 @@ impl Runs<'_> {
 
     fn doc_tests(&self, report: &mut Report) {
         let command = self.workspace.cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]);
-        observe(DOC_TESTS, command, UNIT_LIMIT, report);
+        lanes::run_doc_tests(command, UNIT_LIMIT, report);
     }
 }
 
-/// A test program that runs in a lane.
-struct Piece<'a> {
-    label: &'a str,
-    command: Command,
-    limit: Duration,
-}
-
-/// Runs the pieces: in each lane one at a time, in their order. Returns how many tests they executed.
-fn in_lanes(pieces: VecDeque<Piece<'_>>, lanes: u16, report: &mut Report) -> u64 {
-    // What a piece prints when none runs beside it needs no label, and no whole lines.
-    let beside = lanes > 1 && pieces.len() > 1;
-    let report = Mutex::new(report);
-    let run = |lane: u16, Piece { label, mut command, limit }: Piece<'_>| {
-        command.env(FIRST_PORT, (PORTS_FROM + lane * PORTS_OF_LANE).to_string());
-        println!("-- {label}");
-        let observed = Observed::of(|on_line| match beside {
-            true => watched_beside_others(label, command, limit, on_line),
-            false => watched(command, limit, on_line),
-        });
-        observed.judge(label, &mut lock(&report))
-    };
-    let Shared { executed, panicked } = share(pieces, lanes, run);
-    if panicked > 0 {
-        let what = "lanes of tests panicked: what they ran has no result";
-        lock(&report).fail(format!("{panicked} {what}"));
+/// The tests of each top-level module, in the order of the program's list. A test outside modules is its own.
+fn by_module(tests: Vec<String>) -> Vec<(String, Vec<String>)> {
+    let mut modules: Vec<(String, Vec<String>)> = Vec::new();
+    for test in tests {
+        let module = test.split("::").next().unwrap_or(&test).to_owned();
+        match modules.last_mut() {
+            Some((last, tests)) if *last == module => tests.push(test),
+            _ => modules.push((module, vec![test])),
+        }
     }
-    executed
-}
-
-/// Runs a command that prints what test programs print, and judges it. Returns how many tests it executed.
-fn observe(label: &str, command: Command, limit: Duration, report: &mut Report) -> u64 {
-    println!("-- {label}");
-    Observed::of(|on_line| watched(command, limit, on_line)).judge(label, report)
-}
-
-/// What a test program printed, and how it ended.
-struct Observed {
-    output: Output,
-    took: Duration,
-    problem: Option<String>,
-}
-
-impl Observed {
-    fn of(run: impl FnOnce(&mut dyn FnMut(&str)) -> Result<CommandOutcome>) -> Self {
-        let begun = Instant::now();
-        let mut output = Output::default();
-        let problem = match run(&mut |line| output.line(line)) {
-            Ok(ended) => ended.problem(),
-            Err(error) => Some(format!("{error:#}")),
-        };
-        Self { output, took: begun.elapsed(), problem }
-    }
-
-    /// Adds it to the report. Returns how many tests were executed.
-    fn judge(self, label: &str, report: &mut Report) -> u64 {
-        let Self { output, took, problem } = self;
-        // A test may start its own program again, which then prints a result too. The program's own is the last.
-        let counts = match label {
-            DOC_TESTS => sum(&output.results),
-            _ => output.results.last().copied().unwrap_or_default(),
-        };
-        report.stage(label, took, counts.to_string());
-        for failure in failures(label, problem, &output) {
-            report.fail(failure);
-        }
-        for reason in output.not_run {
-            report.not_run(reason);
-        }
-        counts.passed + counts.failed
-    }
-}
-
-/// What the lanes did.
-struct Shared {
-    executed: u64,
-    /// Lanes that ended before their work did.
-    panicked: usize,
-}
-
-/// Does the work in so many lanes: each takes the next piece when it has done one.
-fn share<W: Send>(work: VecDeque<W>, lanes: u16, run: impl Fn(u16, W) -> u64 + Sync) -> Shared {
-    let work = Mutex::new(work);
-    let run_lane = |lane: u16| {
-        let mut executed = 0;
-        loop {
-            let next = lock(&work).pop_front();
-            let Some(piece) = next else { return executed };
-            executed += run(lane, piece);
-        }
-    };
-    let run_lane = &run_lane;
-    std::thread::scope(|scope| {
-        let running: Vec<_> = (0..lanes).map(|lane| scope.spawn(move || run_lane(lane))).collect();
-        let ended: Vec<_> = running.into_iter().map(|lane| lane.join()).collect();
-        let panicked = ended.iter().filter(|lane| lane.is_err()).count();
-        Shared { executed: ended.into_iter().flatten().sum(), panicked }
-    })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn sum(results: &[Counts]) -> Counts {
-    results.iter().fold(Counts::default(), |sum, of| Counts {
-        passed: sum.passed + of.passed,
-        failed: sum.failed + of.failed,
-        ignored: sum.ignored + of.ignored,
-    })
-}
-
-/// What failed in a program, by its exit status first.
-fn failures(label: &str, problem: Option<String>, output: &Output) -> Vec<String> {
-    let last = || match &output.last_begun {
-        Some(test) => format!("; the test that began last is {test}"),
-        None => String::new(),
-    };
-    match problem {
-        Some(problem) if output.failures.is_empty() => {
-            vec![format!("{label}: {problem}{}", last())]
-        }
-        Some(_) => output.failures.iter().map(|test| format!("{label}::{test}")).collect(),
-        None if output.results.is_empty() => {
-            vec![format!("{label}: it ended without a result{}", last())]
-        }
-        None => Vec::new(),
-    }
+    modules
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const OK: &str = "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
-    const FAILED: &str =
-        "failures:\n    a::b\n\ntest result: FAILED. 0 passed; 1 failed; 0 ignored";
-
-    fn observed(script: &str) -> (bool, u64) {
-        let mut report = Report::begin("test");
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        let executed = observe("program", command, Duration::from_secs(60), &mut report);
-        (report.end(), executed)
-    }
-
     #[test]
-    fn a_program_passes_only_with_exit_status_0_and_a_result() {
-        assert_eq!(observed(&format!("echo '{OK}'")), (true, 1));
-        assert_eq!(observed(&format!("echo '{OK}'; exit 1")), (false, 1));
-        assert_eq!(observed(&format!("echo '{FAILED}'; exit 101")), (false, 1));
-        assert_eq!(observed("exit 0"), (false, 0));
-        assert_eq!(observed("echo 'test a::b ... '; kill -ABRT $$"), (false, 0));
-    }
-
-    #[test]
-    fn a_program_that_cannot_be_started_fails() {
-        let mut report = Report::begin("test");
-        let command = Command::new("/no/such/program");
-        assert_eq!(observe("program", command, Duration::from_secs(60), &mut report), 0);
-        assert!(!report.end());
-    }
-
-    #[test]
-    fn each_piece_of_work_is_done_once_even_if_another_lane_panics() {
-        for lanes in [1, 2] {
-            let shared = share((1..=9).collect(), lanes, |_, piece: u64| piece);
-            assert_eq!((shared.executed, shared.panicked), (45, 0));
-        }
-        let done = Mutex::new(Vec::new());
-        let run = |_: u16, piece: u64| {
-            assert_ne!(piece, 3, "a panic of a test");
-            lock(&done).push(piece);
-            1
-        };
-        assert_eq!(share((1..=6).collect(), 2, run).panicked, 1);
-        let mut done = lock(&done).clone();
-        done.sort_unstable();
-        assert_eq!(done, [1, 2, 4, 5, 6]);
-    }
-
-    #[test]
-    fn a_failure_names_the_test_or_else_the_one_that_began_last() {
-        let mut output = Output::default();
-        output.line("test a::b ... ");
-        let died = failures("cluster", Some("signal: 6".into()), &output);
-        assert_eq!(died, ["cluster: signal: 6; the test that began last is a::b"]);
-        FAILED.lines().for_each(|line| output.line(line));
-        assert_eq!(
-            failures("cluster", Some("exit status: 101".into()), &output),
-            ["cluster::a::b"]
-        );
-        // Another program's list, which a test printed: this one passed.
-        assert!(failures("cluster", None, &output).is_empty());
+    fn each_test_of_a_program_is_in_one_module() {
+        let tests = ["resume::a", "resume::deep::b", "resume_late::a", "alone"].map(str::to_owned);
+        let modules = by_module(tests.to_vec());
+        let names: Vec<&str> = modules.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["resume", "resume_late", "alone"]);
+        let all: Vec<String> = modules.into_iter().flat_map(|(_, tests)| tests).collect();
+        assert_eq!(all, tests);
     }
 }
