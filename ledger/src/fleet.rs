@@ -8,6 +8,7 @@ pub(crate) mod register;
 pub(crate) mod session;
 pub(crate) mod setting;
 pub(crate) mod size;
+pub(crate) mod slot;
 pub(crate) mod suspect;
 pub(crate) mod unsuspect;
 pub(crate) mod worker;

@@ -207,9 +207,9 @@ impl Ledger {
 
     /// Whether another slot of the same worker takes work and fits a run.
     fn another_slot_fits(&self, run: &Run, worker: &Worker, slot: SlotNo) -> bool {
-        let fits = |(number, other): (usize, &crate::fleet::worker::Slot)| {
+        let fits = |(number, other): (usize, &crate::fleet::slot::Slot)| {
             number != usize::from(slot.0)
-                && self.index.fits(other.offer_no, run.no)
+                && self.index.fits(other.offer_no(), run.no)
                 && self.cordon_of(worker, number).is_none()
         };
         worker.state == WorkerState::Ready && worker.slots.iter().enumerate().any(fits)

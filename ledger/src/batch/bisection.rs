@@ -17,7 +17,8 @@
 //! would be left to find them.
 
 use crate::batch::run::Run;
-use crate::fleet::worker::{Slot, Worker, WorkerState};
+use crate::fleet::slot::Slot;
+use crate::fleet::worker::{Worker, WorkerState};
 use crate::kernel::id::{LedgerMs, RunNo, SlotRef};
 use crate::kernel::rows::Rows;
 use crate::kernel::visits::count_visit;
@@ -117,14 +118,14 @@ impl Ledger {
     /// Whether a slot takes any work at all.
     pub(crate) fn takes_work(&self, worker: &Worker, slot: usize) -> bool {
         worker.state == WorkerState::Ready
-            && worker.slots.get(slot).is_some_and(|s| s.trial.is_none())
+            && worker.slots.get(slot).is_some_and(|s| s.trial().is_none())
             && self.cordon_of(worker, slot).is_none()
     }
 
     /// Whether a slot has a cordon of the ledger's own, and could get a group now.
     pub(crate) fn takes_only_groups(&self, worker: &Worker, slot: usize) -> bool {
         worker.state == WorkerState::Ready
-            && worker.slots.get(slot).is_some_and(|s| s.trial.is_none() && s.rows_held == 0)
+            && worker.slots.get(slot).is_some_and(|s| s.trial().is_none() && s.rows_held() == 0)
             && self.is_cordoned_by_itself(worker, slot)
     }
 
@@ -132,7 +133,7 @@ impl Ledger {
     pub(crate) fn serves(&self, run: &Run, worker: &Worker, slot: &Slot) -> bool {
         run.head.namespace == worker.namespace
             && run.room() > 0
-            && self.index.fits(slot.offer_no, run.no)
+            && self.index.fits(slot.offer_no(), run.no)
     }
 
     /// The group that a slot empties itself for, as long as it could have it.
@@ -172,7 +173,7 @@ impl Ledger {
     /// Whether a slot may have groups of a run: with a cordon of the ledger's own only if no slot without a cordon
     /// could. The slots of a worker that is only silent count, for it may come back.
     fn cordon_allows_groups(&self, run: &Run, slot: SlotRef, pulls: &Slot) -> bool {
-        pulls.cordon.is_none()
+        pulls.cordon().is_none()
             || !self.others(run, slot).any(|(w, number)| self.cordon_of(w, number).is_none())
     }
 
@@ -191,7 +192,7 @@ impl Ledger {
     /// Whether groups show, now or soon, if a slot that the ledger itself has cordoned stays so.
     pub(crate) fn groups_may_lift_cordon(&self, run: &Run, worker: &Worker, slot: SlotRef) -> bool {
         let number = slot.slot.0 as usize;
-        let in_trial = worker.slots.get(number).is_some_and(|s| s.trial.is_some());
+        let in_trial = worker.slots.get(number).is_some_and(|s| s.trial().is_some());
         self.is_cordoned_by_itself(worker, number) && (in_trial || !run.flight.groups.is_empty())
     }
 
@@ -199,6 +200,6 @@ impl Ledger {
     fn may_empty(&self, slot: SlotRef) -> bool {
         let Some(worker) = self.workers.get(&slot.session) else { return false };
         let at = slot.slot.0 as usize;
-        self.takes_work(worker, at) && worker.slots.get(at).is_some_and(|s| s.rows_held > 0)
+        self.takes_work(worker, at) && worker.slots.get(at).is_some_and(|s| s.rows_held() > 0)
     }
 }

@@ -52,7 +52,7 @@ impl Ledger {
     /// Whether another slot could take the rows of a run that this slot had: it takes work and fits.
     pub(crate) fn another_slot_takes(&self, run: &Run, slot: SlotRef) -> bool {
         // If all slots have a cordon, each may have groups, and the others come first among them too.
-        let cordoned = self.slot(slot).is_some_and(|pulls| pulls.cordon.is_some());
+        let cordoned = self.slot(slot).is_some_and(|pulls| pulls.cordon().is_some());
         self.others(run, slot).any(|(worker, number)| {
             worker.state == WorkerState::Ready
                 && (self.cordon_of(worker, number).is_none()

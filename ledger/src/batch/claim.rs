@@ -6,7 +6,8 @@
 
 use crate::batch::bisection::GroupNo;
 use crate::batch::grant::Grant;
-use crate::fleet::worker::{Slot, WorkerState};
+use crate::fleet::slot::Slot;
+use crate::fleet::worker::WorkerState;
 use crate::kernel::id::{Attempt, RunNo, SessionId, SlotRef};
 use crate::kernel::limits;
 use crate::kernel::reply::{GrantedRows, Rejection, Reply};
@@ -68,13 +69,13 @@ impl Ledger {
         rows_max: u32,
     ) -> Result<Reply, Rejection> {
         let held = self.pull_slot(slot)?;
-        if held.last_pull >= seq {
-            return match held.last_pull == seq {
-                true => Ok(Reply::Granted(held.last_grant.clone())),
-                false => Err(Rejection::PullStale { last: held.last_pull }),
+        if held.last_pull() >= seq {
+            return match held.last_pull() == seq {
+                true => Ok(Reply::Granted(held.last_grant().to_vec())),
+                false => Err(Rejection::PullStale { last: held.last_pull() }),
             };
         }
-        let room = limits::SLOT_ROWS_MAX.saturating_sub(held.rows_held as u32);
+        let room = limits::SLOT_ROWS_MAX.saturating_sub(held.rows_held() as u32);
         let want = rows_max.min(room).min(limits::CLAIM_ROWS_MAX);
         self.settle_slots();
         let granted = self.serve(ctx, slot, want);
@@ -92,8 +93,7 @@ impl Ledger {
     ) -> Result<(), Rejection> {
         if !granted.is_empty() {
             let held = self.pull_slot(slot)?;
-            held.last_pull = seq;
-            held.last_grant = granted.to_vec();
+            held.remember_answer(seq, granted.to_vec());
             self.workers.mark_slot(slot);
         }
         Ok(())
@@ -106,7 +106,7 @@ impl Ledger {
         if want == 0 || !self.takes_work(worker, at) && !self.takes_only_groups(worker, at) {
             return Vec::new(); // A cordoned slot's pull waits, as one that finds nothing does.
         }
-        let empty = worker.slots.get(at).is_some_and(|s| s.rows_held == 0);
+        let empty = worker.slots.get(at).is_some_and(|s| s.rows_held() == 0);
         if let Some((run, group)) = self.own_group(slot) {
             return match empty {
                 true => self.grant_group(ctx, slot, (run, group), want).into_iter().collect(),
@@ -208,9 +208,10 @@ impl Ledger {
         let segments = run.segments_of(&rows);
         self.refresh_active(no);
         if let Ok(held) = self.pull_slot(slot) {
-            held.held.insert((no, attempt));
-            held.rows_held += len;
-            held.trial = group.map(|_| (no, attempt));
+            held.hold((no, attempt), len);
+            if group.is_some() {
+                held.begin_trial((no, attempt));
+            }
         }
         let (held, alone) = (HeldRows { run: no, attempt, rows }, group.is_some());
         let how = if alone { "trial" } else { "claim" };

@@ -10,7 +10,7 @@
 use crate::batch::bisection::GroupNo;
 use crate::batch::eligibility::{CohortNo, NeedNo, Turn};
 use crate::batch::run::Run;
-use crate::fleet::worker::Slot;
+use crate::fleet::slot::Slot;
 use crate::kernel::id::SlotRef;
 use crate::kernel::limits;
 use crate::machine::ledger::Ledger;
@@ -76,7 +76,7 @@ impl Ledger {
     /// Whether a run with this need has a group for a slot.
     fn has_group_for(&self, slot: SlotRef, pulls: &Slot, need: NeedNo) -> bool {
         let mut runs = self.runs_with_groups(need);
-        runs.any(|run| self.offered_group(run, slot, pulls.rows_held == 0).is_some())
+        runs.any(|run| self.offered_group(run, slot, pulls.rows_held() == 0).is_some())
     }
 
     /// A forecast for pulls that will be proposed together.
@@ -94,10 +94,10 @@ impl<'a> ClaimForecast<'a> {
         let Some((worker, pulls)) = ledger.pulling(slot) else { return false };
         let namespace = || ledger.namespace_room(&worker.namespace);
         let namespace = *self.rooms.entry(&worker.namespace).or_insert_with(namespace);
-        let room = u64::from(limits::SLOT_ROWS_MAX).saturating_sub(pulls.rows_held);
+        let room = u64::from(limits::SLOT_ROWS_MAX).saturating_sub(pulls.rows_held());
         let most = u64::from(rows_max.min(limits::CLAIM_ROWS_MAX)).min(room).min(namespace);
         let mut wanted = most;
-        let Some(cohort) = ledger.index.cohort(pulls.offer_no) else { return false };
+        let Some(cohort) = ledger.index.cohort(pulls.offer_no()) else { return false };
         for (_, need) in ledger.index.giving(cohort, self.spent.get(&cohort).copied()) {
             if wanted == 0 {
                 break;
@@ -108,7 +108,7 @@ impl<'a> ClaimForecast<'a> {
                 left.groups.next();
                 return true;
             }
-            let mut granted = if pulls.cordon.is_none() { left.rows(wanted) } else { 0 };
+            let mut granted = if pulls.cordon().is_none() { left.rows(wanted) } else { 0 };
             // Rows kept from its worker are no work for it.
             let mut runs = ledger.index.turns_of(need).filter_map(|t| ledger.runs.get(&t.run));
             if granted > 0 && !runs.any(|run| ledger.grantable_to(run, worker, slot.slot) > 0) {

@@ -132,14 +132,14 @@ impl Ledger {
             return false;
         }
         let slot = self.credited(slot, run, set.attempt);
-        let in_trial = self.slot(slot).is_some_and(|s| s.trial == Some((no, set.attempt)));
+        let in_trial = self.slot(slot).is_some_and(|s| s.trial() == Some((no, set.attempt)));
         details.superseded.extend(self.supersede(ctx, no, set.attempt, &accepted));
         self.settle_failures_of(ctx, slot, (no, set.attempt), &accepted);
         self.release(no, set.attempt, &accepted);
         let mut position = PartPosition::new(&set.rows, first_part_row);
         self.runs.finish(no, &accepted, |row| position.of(row));
         if let Some(held) = self.slot_mut(slot) {
-            held.rows_done += accepted.len();
+            held.add_done(accepted.len());
         }
         let held = HeldRows { run: no, attempt: set.attempt, rows: accepted };
         self.emit(ctx, EventKind::Completed { slot, held });

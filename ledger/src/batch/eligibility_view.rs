@@ -24,7 +24,7 @@ impl Ledger {
 
     /// The cohort of a slot: the slots that fit the same runs.
     pub fn cohort(&self, slot: SlotRef) -> Option<CohortNo> {
-        self.index.cohort(self.slot(slot)?.offer_no)
+        self.index.cohort(self.slot(slot)?.offer_no())
     }
 
     /// The needs that the slots of a cohort meet.
@@ -39,7 +39,7 @@ impl Ledger {
 
     /// The needs of the runs whose rows a slot holds.
     pub fn held_needs(&self, slot: SlotRef) -> Vec<NeedNo> {
-        let held = self.slot(slot).into_iter().flat_map(|slot| &slot.held);
+        let held = self.slot(slot).into_iter().flat_map(|slot| slot.held());
         let mut needs: Vec<NeedNo> = held.filter_map(|(run, _)| self.index.need(*run)).collect();
         needs.sort_unstable();
         needs.dedup();

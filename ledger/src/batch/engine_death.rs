@@ -91,9 +91,8 @@ impl Ledger {
         }
         bound_failure(&mut failure);
         let held = self.slot_mut(slot).ok_or(Rejection::SlotUnknown)?;
-        let in_trial = held.trial.is_some();
-        let told_before = number > 0 && number <= held.last_death;
-        held.last_death = held.last_death.max(number);
+        let in_trial = held.trial().is_some();
+        let told_before = held.death_reported(number);
         let mut refused = Vec::new();
         let (dead, spared) = self.take_started(slot, started, &mut refused);
         let suspects: Vec<(RunNo, Rows)> =
@@ -102,7 +101,7 @@ impl Ledger {
         let counts = !in_trial || self.asks_a_second_slot();
         if counts && !told_before && (started.is_empty() || !suspects.is_empty()) {
             if let Some(held) = self.slot_mut(slot) {
-                held.deaths += 1;
+                held.count_death();
             }
             let incident = SlotIncident::new(EndKind::EngineDied, suspects);
             self.count_incident(ctx, slot, incident, &failure.code);

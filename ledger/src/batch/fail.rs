@@ -8,7 +8,7 @@
 use crate::batch::failure_record::{FailedTry, Ruling, Verdict};
 use crate::batch::incident::EndKind;
 use crate::batch::run::RunState;
-use crate::fleet::worker::Slot;
+use crate::fleet::slot::Slot;
 #[cfg(feature = "seeded-bugs")]
 use crate::kernel::id::LedgerMs;
 use crate::kernel::id::{Attempt, RunNo, SlotRef};

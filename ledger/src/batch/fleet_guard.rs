@@ -81,7 +81,7 @@ impl Ledger {
     fn slots_by_model(&self, slot: SlotRef) -> Vec<ModelSlots> {
         let Some(worker) = self.workers.get(&slot.session) else { return Vec::new() };
         let Some(own) = worker.slots.get(usize::from(slot.slot.0)) else { return Vec::new() };
-        let itself = own.counted.unwrap_or_default();
+        let itself = own.counted().unwrap_or_default();
         let count = |model: &String| {
             let mut counted = ModelSlots { all: 1, ..ModelSlots::default() };
             for (models, slots) in self.tally.lists_in(&worker.namespace) {
@@ -97,7 +97,7 @@ impl Ledger {
             counted.free -= u64::from(itself.free);
             counted
         };
-        own.offer.models.iter().map(count).collect()
+        own.offer().models.iter().map(count).collect()
     }
 
     /// Whether the ledger may cordon a slot: of each model that it offers, enough slots remain.
@@ -110,7 +110,7 @@ impl Ledger {
     /// not.
     pub(crate) fn pause_runs_of(&mut self, ctx: &Context, slot: SlotRef) {
         let Some(held) = self.slot(slot) else { return };
-        let completed = self.completed(&held.incidents);
+        let completed = self.completed(held.incidents());
         let (count, runs) = completed.fold((0, BTreeSet::new()), |(count, mut runs), incident| {
             runs.extend(incident.runs());
             (count + 1, runs)
@@ -118,7 +118,7 @@ impl Ledger {
         let enough = self.cordon_after();
         let runs = match count < enough {
             false => runs,
-            true => runs_of_unrelated_deaths(&held.incidents, enough),
+            true => runs_of_unrelated_deaths(held.incidents(), enough),
         };
         let name = self.worker_name(slot.session).map_or("", |name| name.1);
         let reason = format!(

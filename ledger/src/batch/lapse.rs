@@ -72,11 +72,7 @@ impl Ledger {
         run.head.counts.running -= len;
         self.namespaces.remove_running(&run.head.namespace, len);
         if let Some(held) = self.slot_mut(slot) {
-            held.rows_held -= len;
-            if ended {
-                held.held.remove(&(no, attempt));
-                held.trial = held.trial.filter(|t| *t != (no, attempt));
-            }
+            held.release((no, attempt), len, ended);
         }
     }
 }

@@ -10,7 +10,7 @@ mod turns;
 
 use crate::batch::bisection::{GroupNo, Offered};
 use crate::batch::eligibility::Turn;
-use crate::fleet::worker::Slot;
+use crate::fleet::slot::Slot;
 use crate::identity::namespace::Namespace;
 use crate::kernel::id::{RunNo, SlotRef};
 use crate::machine::ledger::Ledger;
@@ -67,12 +67,13 @@ impl Ledger {
     pub(crate) fn turns_for(&self, pulls: &Slot) -> impl Iterator<Item = Turn> {
         let mut tries: Vec<Turn> = Vec::new();
         let mut cohort = None;
-        if pulls.cordon.is_some() {
-            let fitting = self.run_lists.groups().filter(|no| self.index.fits(pulls.offer_no, *no));
+        if pulls.cordon().is_some() {
+            let fitting =
+                self.run_lists.groups().filter(|no| self.index.fits(pulls.offer_no(), *no));
             tries.extend(fitting.filter_map(|no| self.index.turn(no)));
             tries.sort_unstable();
         } else {
-            cohort = self.index.cohort(pulls.offer_no);
+            cohort = self.index.cohort(pulls.offer_no());
         }
         cohort.into_iter().flat_map(|cohort| self.index.turns_at(cohort)).chain(tries)
     }
@@ -80,7 +81,7 @@ impl Ledger {
     /// What a run with rows to give would give to a slot.
     fn candidate(&self, no: RunNo, slot: SlotRef, pulls: &Slot, empty: bool) -> Option<Candidate> {
         let (run, worker) = (self.runs.get(&no)?, self.workers.get(&slot.session)?);
-        let rows = match pulls.cordon {
+        let rows = match pulls.cordon() {
             None => self.grantable_to(run, worker, slot.slot).min(run.room()),
             Some(_) => 0,
         };

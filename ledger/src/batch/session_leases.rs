@@ -8,7 +8,7 @@
 use crate::batch::grant::Grant;
 use crate::batch::run::RunState;
 use crate::batch::segment::Outcome;
-use crate::fleet::worker::Slot;
+use crate::fleet::slot::Slot;
 use crate::kernel::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
@@ -26,7 +26,7 @@ impl Ledger {
 
     pub(crate) fn held_by(&self, session: SessionId) -> Vec<(RunNo, Attempt)> {
         let slots = self.workers.get(&session).map_or(&[][..], |w| &w.slots);
-        slots.iter().flat_map(|s| s.held.iter().copied()).collect()
+        slots.iter().flat_map(|s| s.held().iter().copied()).collect()
     }
 
     /// Restores the leases of rows that lapsed while this session was silent and that no other slot got.
@@ -47,7 +47,7 @@ impl Ledger {
     pub(crate) fn may_join_first(&self, session: SessionId, no: RunNo, attempt: Attempt) -> bool {
         let first = self.slot(SlotRef { session, slot: SlotNo(0) });
         let grant = self.runs.get(&no).and_then(|run| run.flight.grants.get(&attempt));
-        first.is_some_and(|slot| slot.trial.is_none())
+        first.is_some_and(|slot| slot.trial().is_none())
             && grant.is_none_or(|grant| grant.group.is_none())
     }
 
@@ -64,12 +64,10 @@ impl Ledger {
         flight.speculative.move_to(&attempt, to);
         flight.lapsed.move_to(&attempt, to);
         if let Some(held) = self.slot_mut(from) {
-            held.held.remove(&(no, attempt));
-            held.rows_held -= rows.len();
+            held.release((no, attempt), rows.len(), true);
         }
         if let Some(held) = self.slot_mut(to) {
-            held.held.insert((no, attempt));
-            held.rows_held += rows.len();
+            held.hold((no, attempt), rows.len());
         }
         self.runs.mark(no);
         // For shared rows, the event names the attempt beside which this slot runs them.
@@ -112,8 +110,7 @@ impl Ledger {
         let mut marked = Vec::new();
         for (number, slot) in worker.slots.iter_mut().enumerate() {
             let (runs, mut changed) = (&self.runs, false);
-            let had_any = !slot.last_grant.is_empty();
-            slot.last_grant.retain_mut(|granted| {
+            slot.revise_answer(|granted| {
                 let HeldRows { run, attempt, rows } = &mut granted.held;
                 let Some(run) = runs.get(run) else {
                     changed = true;
@@ -128,9 +125,6 @@ impl Ledger {
                 }
                 !rows.is_empty()
             });
-            if had_any && slot.last_grant.is_empty() {
-                slot.last_pull -= 1; // A pull that was answered has a seq of 1 at least.
-            }
             if changed {
                 marked.push(slot_ref(session, number));
             }
@@ -139,9 +133,9 @@ impl Ledger {
     }
 
     fn revive(&mut self, ctx: &Context, no: RunNo, attempt: Attempt) {
-        let company = |slot: &Slot, suspects: bool| match slot.trial {
+        let company = |slot: &Slot, suspects: bool| match slot.trial() {
             Some(own) => own != (no, attempt),
-            None => suspects && slot.rows_held > 0,
+            None => suspects && slot.rows_held() > 0,
         };
         let Some(run) = self.runs.get(&no).filter(|r| !r.ended()) else { return };
         let Some(grant) = run.flight.lapsed.get(&attempt) else { return };
@@ -164,9 +158,10 @@ impl Ledger {
         }
         self.namespaces.add_running(&run.head.namespace, len);
         if let Some(held) = self.slot_mut(slot) {
-            held.held.insert((no, attempt));
-            held.rows_held += len;
-            held.trial = held.trial.or(group.map(|_| (no, attempt)));
+            held.hold((no, attempt), len);
+            if group.is_some() {
+                held.begin_trial((no, attempt));
+            }
         }
         self.runs.mark(no);
         self.emit(ctx, EventKind::Granted { slot, held: back, how: "back" });

@@ -22,7 +22,7 @@
 use crate::batch::done_rows::DoneRows;
 use crate::batch::incident::EndKind;
 use crate::batch::segment::Outcome;
-use crate::fleet::worker::Slot;
+use crate::fleet::slot::Slot;
 use crate::kernel::counted::counted;
 use crate::kernel::id::{LedgerMs, RunNo, SlotRef};
 use crate::kernel::limits;
@@ -105,32 +105,15 @@ pub(crate) mod as_deaths {
 }
 
 impl Slot {
-    /// Whether the ledger's own cordon needed failures, and not deaths alone.
-    pub(crate) fn is_cordoned_for_failures(&self) -> bool {
-        self.cordoned_until.is_some()
-    }
-
-    /// Lifts the ledger's own cordon. Returns whether there was one.
-    fn lift_cordon(&mut self) -> bool {
-        self.cordoned_until = None;
-        self.cordon.take().is_some()
-    }
-
-    /// Lifts the ledger's own cordon and drops its incidents, for a slot that is in no index.
-    pub(crate) fn forget_incidents(&mut self) {
-        self.incidents.clear();
-        self.lift_cordon();
-    }
-
     pub(crate) fn deaths_listed(&self) -> usize {
-        self.incidents.iter().filter(|incident| incident.is_death()).count()
+        self.incidents().iter().filter(|incident| incident.is_death()).count()
     }
 
     /// The incidents in words. `code` is that of the latest death.
     pub(crate) fn describe_incidents(&self, code: &str) -> String {
         let code = if code.is_empty() { String::new() } else { format!(" ({code})") };
         let deaths = self.deaths_listed();
-        match (deaths, self.incidents.len() - deaths) {
+        match (deaths, self.incidents().len() - deaths) {
             (deaths, 0) => {
                 let died = counted(deaths as u64, "time");
                 format!("its engine died {died} without finishing a row{code}")
@@ -184,7 +167,7 @@ impl Ledger {
     /// with a full list counts as judged before, but it was not judged by the new number.
     pub(crate) fn shorten_incidents(&mut self) {
         let most = self.incidents_max() - 2;
-        let long = self.slots().filter(|(_, _, held)| held.incidents.len() > most);
+        let long = self.slots().filter(|(_, _, held)| held.incidents().len() > most);
         let long: Vec<SlotRef> = long.map(|(_, at, _)| at).collect();
         for slot in long {
             let mut listed = self.take_incidents(slot);
@@ -204,17 +187,17 @@ impl Ledger {
         self.list_incident(slot, incident);
         self.read_outcomes(slot);
         let after = self.cordon_after();
-        let Some(held) = self.slot(slot).filter(|held| held.cordon.is_none()) else { return };
-        if self.counting(slot, &held.incidents) < after {
+        let Some(held) = self.slot(slot).filter(|held| held.cordon().is_none()) else { return };
+        if self.counting(slot, held.incidents()) < after {
             return;
         }
         let guarded = self.asks_a_second_slot();
         // A slot with a full list was judged before: only rows that other slots have completed since are new
         // evidence. Unreadable rows fill the list too, but are no reason to judge again.
         let unreadable = |incident: &SlotIncident| incident.end == EndKind::InputUnreadable;
-        let full =
-            held.incidents.len() >= self.incidents_max() && !held.incidents.iter().any(unreadable);
-        let completed = || self.completed(&held.incidents).count();
+        let full = held.incidents().len() >= self.incidents_max()
+            && !held.incidents().iter().any(unreadable);
+        let completed = || self.completed(held.incidents()).count();
         if guarded && full && completed() < after {
             return;
         }
@@ -227,7 +210,7 @@ impl Ledger {
         let until = needs_failures.then_some(until);
         self.cordon_ends.extend(until.map(|until| (until, slot)));
         let Some(held) = self.slot_mut(slot) else { return };
-        (held.cordon, held.cordoned_until) = (Some(reason.clone()), until);
+        held.set_cordon(reason.clone(), until);
         self.emit_own_cordon(ctx, slot, true, reason);
     }
 
@@ -272,12 +255,12 @@ impl Ledger {
             return; // No outcome decides there.
         }
         let Some(held) = self.slot_mut(slot) else { return };
-        let mut listed = std::mem::take(&mut held.incidents);
+        let mut listed = held.take_incidents();
         for SlotIncident { rows, done, .. } in &mut listed {
             done.advance(rows, &self.runs);
         }
         if let Some(held) = self.slot_mut(slot) {
-            held.incidents = listed;
+            held.put_incidents(listed);
         }
     }
 
@@ -287,7 +270,7 @@ impl Ledger {
     fn list_incident(&mut self, slot: SlotRef, incident: SlotIncident) {
         let most = self.incidents_max();
         let Some(held) = self.slot_mut(slot) else { return };
-        let mut listed = std::mem::take(&mut held.incidents);
+        let mut listed = held.take_incidents();
         let mut gone = Vec::new();
         if self.asks_a_second_slot() {
             (gone, listed) = listed.into_iter().partition(|earlier| incident.replaces(earlier));
@@ -308,14 +291,14 @@ impl Ledger {
         self.incident_slots.add(slot, std::slice::from_ref(&incident));
         listed.push(incident);
         if let Some(held) = self.slot_mut(slot) {
-            held.incidents = listed;
+            held.put_incidents(listed);
         }
     }
 
     /// Takes all incidents from a slot.
     pub(crate) fn take_incidents(&mut self, slot: SlotRef) -> Vec<SlotIncident> {
         let held = self.slot_mut(slot);
-        let listed = held.map(|held| std::mem::take(&mut held.incidents)).unwrap_or_default();
+        let listed = held.map(|held| held.take_incidents()).unwrap_or_default();
         self.incident_slots.remove(slot, &listed);
         listed
     }
@@ -327,7 +310,7 @@ impl Ledger {
         }
         self.incident_slots.add(slot, &listed);
         if let Some(held) = self.slot_mut(slot) {
-            held.incidents = listed;
+            held.put_incidents(listed);
         }
     }
 
@@ -356,7 +339,7 @@ impl Ledger {
         }
         for slot in slots {
             self.read_outcomes(slot);
-            let left = self.slot(slot).map_or(0, |held| self.counting(slot, &held.incidents));
+            let left = self.slot(slot).map_or(0, |held| self.counting(slot, held.incidents()));
             let few = left < self.cordon_after();
             if few && self.slot_mut(slot).is_some_and(Slot::lift_cordon) {
                 let reason = format!("row {row} of run {no} was why its engine died");
@@ -370,8 +353,8 @@ impl Ledger {
     pub(crate) fn row_finished(&mut self, ctx: &Context, slot: SlotRef, in_trial: bool) {
         let Some(held) = self.slot(slot) else { return };
         let for_failures = held.is_cordoned_for_failures();
-        let nothing = held.cordon.is_none() && held.incidents.is_empty();
-        if nothing || held.cordon.is_some() && !in_trial && !for_failures {
+        let nothing = held.cordon().is_none() && held.incidents().is_empty();
+        if nothing || held.cordon().is_some() && !in_trial && !for_failures {
             return;
         }
         if self.clear_incidents(slot) {
@@ -392,7 +375,7 @@ impl Ledger {
             self.cordon_ends.pop_first();
             // Some entries are of cordons that ended earlier. They must not count, because a member that was loaded
             // from an image has none of them.
-            let ends = self.slot(slot).is_some_and(|held| held.cordoned_until == Some(at));
+            let ends = self.slot(slot).is_some_and(|held| held.cordoned_until() == Some(at));
             if !ends {
                 continue;
             }
@@ -405,7 +388,7 @@ impl Ledger {
 
     /// Builds the order in which cordons for failures end.
     pub(crate) fn derive_cordon_ends(&mut self) {
-        let ends = self.slots().filter_map(|(_, at, slot)| Some((slot.cordoned_until?, at)));
+        let ends = self.slots().filter_map(|(_, at, slot)| Some((slot.cordoned_until()?, at)));
         self.cordon_ends = ends.collect();
     }
 

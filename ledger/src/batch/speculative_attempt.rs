@@ -128,7 +128,7 @@ impl Ledger {
         seq: u64,
         rows_max: u32,
     ) -> Result<Reply, Rejection> {
-        let answered = self.pull_slot(slot)?.last_pull >= seq;
+        let answered = self.pull_slot(slot)?.last_pull() >= seq;
         let reply = self.claim(ctx, slot, seq, rows_max)?;
         if answered || reply != Reply::Granted(Vec::new()) {
             return Ok(reply);
@@ -158,7 +158,7 @@ impl Ledger {
         if !self.takes_others_rows(slot) {
             return granted;
         }
-        let held = self.pull_slot(slot).map_or(0, |held| held.rows_held as u32);
+        let held = self.pull_slot(slot).map_or(0, |held| held.rows_held() as u32);
         let room = limits::SLOT_ROWS_MAX.saturating_sub(held);
         let mut want = rows_max.min(room).min(limits::CLAIM_ROWS_MAX);
         for no in self.tails_for(slot) {
@@ -194,8 +194,7 @@ impl Ledger {
         run.head.counts.speculative_rows += held.rows.len();
         let segments = run.segments_of(&held.rows);
         if let Some(pulls) = self.slot_mut(slot) {
-            pulls.held.insert((held.run, held.attempt));
-            pulls.rows_held += held.rows.len();
+            pulls.hold((held.run, held.attempt), held.rows.len());
         }
         self.emit(ctx, EventKind::Granted { slot, held: held.clone(), how: "duplicate" });
         Some(GrantedRows { held, segments, alone: false })
@@ -236,10 +235,7 @@ impl Ledger {
         flight.grants.drop_empty(&attempt);
         let ended = run.holding(attempt).is_none();
         if let Some(held) = self.slot_mut(slot).filter(|_| !aside.is_empty()) {
-            held.rows_held -= aside.len();
-            if ended {
-                held.held.remove(&(no, attempt));
-            }
+            held.release((no, attempt), aside.len(), ended);
         }
         self.runs.mark(no);
         aside

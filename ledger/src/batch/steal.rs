@@ -129,8 +129,8 @@ impl Ledger {
             return 0;
         }
         match self.pull_slot(idle_slot.slot) {
-            Ok(held) if held.last_pull < idle_slot.seq => {
-                limits::SLOT_ROWS_MAX.saturating_sub(held.rows_held as u32)
+            Ok(held) if held.last_pull() < idle_slot.seq => {
+                limits::SLOT_ROWS_MAX.saturating_sub(held.rows_held() as u32)
             }
             _ => 0,
         }
@@ -144,7 +144,7 @@ impl Ledger {
             return false;
         };
         let Some(slot) = worker.slots.get(idle_slot.slot.0 as usize) else { return false };
-        run.head.state == RunState::Running && self.index.fits(slot.offer_no, no)
+        run.head.state == RunState::Running && self.index.fits(slot.offer_no(), no)
     }
 
     fn move_rows(
@@ -169,8 +169,7 @@ impl Ledger {
         run.head.counts.stolen += rows.len();
         self.namespaces.add_running(&run.head.namespace, rows.len());
         if let Some(slot) = self.slot_mut(idle_slot) {
-            slot.held.insert((set.run, attempt));
-            slot.rows_held += rows.len();
+            slot.hold((set.run, attempt), rows.len());
         }
         let held = HeldRows { run: set.run, attempt, rows: rows.clone() };
         self.emit(ctx, EventKind::Stolen { victim, idle_slot, lost: set.attempt, held });
@@ -189,8 +188,7 @@ impl Ledger {
             granted.push(GrantedRows { held, segments, alone: false });
         }
         if let Some(slot) = self.slot_mut(idle_slot.slot).filter(|_| !granted.is_empty()) {
-            slot.last_pull = idle_slot.seq;
-            slot.last_grant = granted.clone();
+            slot.remember_answer(idle_slot.seq, granted.clone());
         }
         granted
     }

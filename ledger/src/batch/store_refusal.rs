@@ -40,8 +40,8 @@ impl Ledger {
     /// worker's own slots, however many slots there are.
     pub(crate) fn another_worker_fits(&self, run: &Run, worker: &Worker) -> bool {
         let own = worker.slots.iter().filter(|slot| {
-            let free = slot.counted.is_some_and(|counted| counted.free);
-            free && self.index.fits(slot.offer_no, run.no)
+            let free = slot.counted().is_some_and(|counted| counted.free);
+            free && self.index.fits(slot.offer_no(), run.no)
         });
         self.index.has_more_free(run.no, own.count())
     }
@@ -49,7 +49,7 @@ impl Ledger {
     /// Takes all rows of a run from a worker, for good.
     fn take_back(&mut self, ctx: &Context, slot: SlotRef, no: RunNo) {
         let Some(worker) = self.workers.get(&slot.session) else { return };
-        let held = worker.slots.iter().flat_map(|slot| &slot.held).filter(|held| held.0 == no);
+        let held = worker.slots.iter().flat_map(|slot| slot.held()).filter(|held| held.0 == no);
         let attempts: Vec<Attempt> = held.map(|held| held.1).collect();
         for attempt in attempts {
             let Some((at, rows)) = self.runs.get(&no).and_then(|run| run.holding(attempt)) else {

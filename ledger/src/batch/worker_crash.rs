@@ -119,7 +119,7 @@ impl Ledger {
         // A silent worker holds only rows that it had started.
         let silent = matches!(worker.state, WorkerState::Suspect { .. });
         let held: Vec<(RunNo, Attempt)> =
-            worker.slots.iter().flat_map(|slot| slot.held.iter().copied()).collect();
+            worker.slots.iter().flat_map(|slot| slot.held().iter().copied()).collect();
         let mut ran = Vec::new();
         for (no, attempt) in held {
             let Some(run) = self.runs.get_mut(&no) else { continue };

@@ -4,7 +4,8 @@
 //! each of its rows stays its own or becomes pending; none is lost in between. If a new process has
 //! fewer slots, the rows of a missing slot move to its first one, which reports their results.
 
-use crate::fleet::worker::{SessionEnd, Slot, Worker, WorkerState};
+use crate::fleet::slot::Slot;
+use crate::fleet::worker::{SessionEnd, Worker, WorkerState};
 use crate::kernel::id::{Attempt, RunNo, SessionId};
 use crate::kernel::limits;
 use crate::kernel::names;

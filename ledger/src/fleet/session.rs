@@ -4,7 +4,8 @@
 //! between.
 
 use crate::batch::store_access::StoreAccess;
-use crate::fleet::worker::{SessionEnd, Slot, Worker};
+use crate::fleet::slot::Slot;
+use crate::fleet::worker::{SessionEnd, Worker};
 use crate::kernel::id::SessionId;
 use crate::machine::apply::Context;
 use crate::machine::command::slot_ref;

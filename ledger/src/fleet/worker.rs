@@ -1,20 +1,15 @@
-//! Workers' registrations, and what each of their slots holds.
+//! Workers' registrations.
 //!
-//! *Invariant:* a slot lists exactly the live grants that name it. A session that has ended is gone with its slots;
-//! its attempts may live on as lapsed grants.
+//! *Invariant:* a session that has ended is gone with its slots (`slot.rs`); its attempts may live on as lapsed grants.
 //!
 //! Absent on purpose: when a worker was last heard. The leader knows that, in memory; only the consequences of
 //! silence are logged.
 
-use crate::batch::eligibility::OfferNo;
-use crate::batch::slot_incidents::{SlotIncident, as_deaths};
-use crate::batch::spec::SlotOffer;
-use crate::batch::tally::SlotUse;
-use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId};
-use crate::kernel::reply::GrantedRows;
+use crate::fleet::slot::Slot;
+use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::visits::count_visit;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,39 +41,6 @@ pub(crate) enum SessionEnd {
     Left,
     /// Without a request of its worker: it stayed silent, or another process took its name.
     Lost,
-}
-
-/// One slot.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Slot {
-    pub(crate) offer: SlotOffer,
-    /// The offer's number in the index. Derived.
-    #[serde(skip)]
-    pub(crate) offer_no: OfferNo,
-    /// How the sums count it. Derived.
-    #[serde(skip)]
-    pub(crate) counted: Option<SlotUse>,
-    pub(crate) held: BTreeSet<(RunNo, Attempt)>,
-    pub(crate) rows_held: u64,
-    pub(crate) rows_done: u64,
-    /// The latest pull and its answer, for a repeat at the next leader.
-    pub(crate) last_pull: u64,
-    pub(crate) last_grant: Vec<GrantedRows>,
-    /// The trial that it holds: it gets nothing else meanwhile.
-    pub(crate) trial: Option<(RunNo, Attempt)>,
-    /// Deaths of its engine; below cluster version 3 without those in trials.
-    pub(crate) deaths: u64,
-    /// Its incidents since it last finished a row, oldest first.
-    #[serde(with = "as_deaths")]
-    pub(crate) incidents: Vec<SlotIncident>,
-    /// When the ledger's own cordon ends by itself, if it needed failures of rows. The image has this field from
-    /// cluster version 3 on; before, there is no such end.
-    #[serde(skip)]
-    pub(crate) cordoned_until: Option<LedgerMs>,
-    /// The number of the latest death that its process has reported.
-    pub(crate) last_death: u64,
-    /// Why the ledger cordoned it; a new process starts without a cordon.
-    pub(crate) cordon: Option<String>,
 }
 
 /// One registration.

@@ -7,7 +7,8 @@
 mod image;
 
 use crate::fleet::size::Fleet;
-use crate::fleet::worker::{Slot, Worker, WorkerState};
+use crate::fleet::slot::Slot;
+use crate::fleet::worker::{Worker, WorkerState};
 use crate::kernel::id::{LedgerMs, SessionId, SlotNo, SlotRef};
 use crate::kernel::visits::count_visit;
 use crate::machine::command::slot_ref;

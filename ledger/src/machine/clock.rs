@@ -148,10 +148,10 @@ impl Ledger {
         let due: Vec<SessionId> = due
             .take_while(|worker| {
                 let goes_on = !budget.is_spent();
-                let rows: u64 = worker.slots.iter().map(|slot| slot.rows_held).sum();
+                let rows: u64 = worker.slots.iter().map(|slot| slot.rows_held()).sum();
                 // A session that holds nothing counts too.
                 budget.spend(
-                    worker.slots.iter().map(|slot| slot.held.len()).sum::<usize>() + 1,
+                    worker.slots.iter().map(|slot| slot.held().len()).sum::<usize>() + 1,
                     rows,
                 );
                 goes_on

@@ -70,13 +70,13 @@ impl Ledger {
             let fitting = self.slots().filter(|(worker, _, slot)| {
                 let stores = StoreAccess::new(&worker.stores, self.meta.version);
                 run.head.namespace == worker.namespace
-                    && slot.offer.fits(&run.head.spec, &stores).is_ok()
+                    && slot.offer().fits(&run.head.spec, &stores).is_ok()
             });
             let fitting: BTreeSet<_> = fitting.map(|(_, at, _)| at).collect();
             let listed: BTreeSet<_> = self.index.slots_for(run.no).collect();
             ensure!(listed == fitting, "slots for run {}: {listed:?}, not {fitting:?}", run.no);
             for (_, at, slot) in self.slots() {
-                let fits = self.index.fits(slot.offer_no, run.no);
+                let fits = self.index.fits(slot.offer_no(), run.no);
                 ensure!(fits == fitting.contains(&at), "{at:?} fits run {}: {fits}", run.no);
             }
         }
@@ -88,20 +88,24 @@ impl Ledger {
         let mut held = BTreeMap::new();
         for (_, at, slot) in self.slots() {
             let mut rows = 0;
-            for &(no, attempt) in &slot.held {
+            for &(no, attempt) in slot.held() {
                 let grant = self.runs.get(&no).and_then(|r| r.holding(attempt));
                 ensure!(grant.as_ref().is_some_and(|g| g.0 == at), "{at:?} lists {no}/{attempt}");
                 rows += grant.map_or(0, |g| g.1.len());
                 ensure!(held.insert((no, attempt), at).is_none(), "{no}/{attempt} held twice");
             }
-            ensure!(rows == slot.rows_held, "{at:?} holds {rows} rows, says {}", slot.rows_held);
+            ensure!(
+                rows == slot.rows_held(),
+                "{at:?} holds {rows} rows, says {}",
+                slot.rows_held()
+            );
             let trial = |held: &&(RunNo, Attempt)| {
                 let grant = self.runs.get(&held.0).and_then(|r| r.flight.grants.get(&held.1));
                 grant.is_some_and(|g| g.group.is_some())
             };
-            let trial = slot.held.iter().find(trial).copied();
-            ensure!(slot.trial == trial, "{at:?} is in trial {trial:?}, says {:?}", slot.trial);
-            let alone = trial.is_none() || slot.held.len() == 1;
+            let trial = slot.held().iter().find(trial).copied();
+            ensure!(slot.trial() == trial, "{at:?} is in trial {trial:?}, says {:?}", slot.trial());
+            let alone = trial.is_none() || slot.held().len() == 1;
             ensure!(alone, "{at:?} holds something beside trial {trial:?}");
         }
         for run in self.runs.values() {

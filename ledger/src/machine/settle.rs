@@ -69,21 +69,21 @@ impl Ledger {
         let Some(is) = self.slot_use(worker, usize::from(at.slot.0)) else { return };
         let Some(worker) = self.workers.get_mut(&at.session) else { return };
         let Some(slot) = worker.slots.get_mut(usize::from(at.slot.0)) else { return };
-        let was = slot.counted.replace(is);
+        let was = slot.count_as(is);
         if was != Some(is) {
-            let list = (worker.namespace.as_str(), slot.offer.models.as_slice());
+            let list = (worker.namespace.as_str(), slot.offer().models.as_slice());
             self.tally.count_slot(list, was, Some(is));
-            self.index.count_free(slot.offer_no, was.is_some_and(|was| was.free), is.free);
+            self.index.count_free(slot.offer_no(), was.is_some_and(|was| was.free), is.free);
         }
     }
 
     fn slot_use(&self, worker: &Worker, number: usize) -> Option<SlotUse> {
         count_visit();
         let slot = worker.slots.get(number)?;
-        let ready = slot.offer.ineligible.is_empty() && worker.state == WorkerState::Ready;
+        let ready = slot.offer().ineligible.is_empty() && worker.state == WorkerState::Ready;
         let works = ready && self.takes_work(worker, number);
-        let idle = works && slot.rows_held == 0;
-        let cordoned = ready && slot.cordon.is_some();
+        let idle = works && slot.rows_held() == 0;
+        let cordoned = ready && slot.cordon().is_some();
         let free = works || (ready && self.cordon_of(worker, number).is_none());
         Some(SlotUse { works, idle, ready, cordoned, free })
     }
@@ -104,15 +104,15 @@ impl Ledger {
             deadlines.session_ends(session, worker.ends());
             for (number, slot) in worker.slots.iter().enumerate() {
                 let counted = self.slot_use(worker, number);
-                if slot.counted != counted {
+                if slot.counted() != counted {
                     let at = slot_ref(*session, number);
-                    return Err(format!("{at:?} counts as {:?}, is {counted:?}", slot.counted));
+                    return Err(format!("{at:?} counts as {:?}, is {counted:?}", slot.counted()));
                 }
-                let list = (worker.namespace.as_str(), slot.offer.models.as_slice());
+                let list = (worker.namespace.as_str(), slot.offer().models.as_slice());
                 tally.count_slot(list, None, counted);
-                incident_slots.add(slot_ref(*session, number), &slot.incidents);
+                incident_slots.add(slot_ref(*session, number), slot.incidents());
                 let is_free = counted.is_some_and(|counted| counted.free);
-                *free.entry(slot.offer_no).or_default() += usize::from(is_free);
+                *free.entry(slot.offer_no()).or_default() += usize::from(is_free);
             }
         }
         self.index.check_free(&free)?;

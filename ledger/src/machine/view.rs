@@ -14,8 +14,9 @@ use crate::batch::run_gc::Sealed;
 use crate::batch::spec::{RunSpec, SlotOffer};
 pub use crate::fleet::pool_view::Pool;
 pub use crate::fleet::size::Fleet;
+use crate::fleet::slot::Slot;
+use crate::fleet::worker::Worker;
 pub use crate::fleet::worker::{Drain, WorkerState};
-use crate::fleet::worker::{Slot, Worker};
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
 use crate::kernel::limits;
 use crate::kernel::reply::SegmentRef;
@@ -294,12 +295,12 @@ impl Ledger {
                 .iter()
                 .enumerate()
                 .map(|(i, s)| SlotView {
-                    offer: s.offer.clone(),
-                    rows_held: s.rows_held,
-                    rows_done: s.rows_done,
-                    deaths: s.deaths,
+                    offer: s.offer().clone(),
+                    rows_held: s.rows_held(),
+                    rows_done: s.rows_done(),
+                    deaths: s.deaths(),
                     cordon: self.cordon_of(worker, i).map(str::to_owned),
-                    in_trial: s.trial.is_some(),
+                    in_trial: s.trial().is_some(),
                 })
                 .collect(),
             versions: worker.versions.clone(),
@@ -336,13 +337,13 @@ impl Ledger {
     pub fn has_answered(&self, slot: SlotRef, seq: u64) -> bool {
         let worker = self.workers.get(&slot.session).filter(|w| w.state == WorkerState::Ready);
         let held = worker.and_then(|w| w.slots.get(slot.slot.0 as usize));
-        held.is_some_and(|held| held.last_pull >= seq)
+        held.is_some_and(|held| held.last_pull() >= seq)
     }
 
     /// Whether proposing this pull would get an answer: rows, its earlier rows, or that its session is gone.
     pub fn answers_pull(&self, slot: SlotRef, seq: u64) -> bool {
         match self.workers.get(&slot.session).map(|w| w.slots.get(slot.slot.0 as usize)) {
-            Some(Some(pulls)) => pulls.last_pull >= seq || self.has_work_for(slot),
+            Some(Some(pulls)) => pulls.last_pull() >= seq || self.has_work_for(slot),
             Some(None) | None => true,
         }
     }
@@ -365,7 +366,7 @@ impl Ledger {
     /// The same by slot: the rows granted to each, the oldest first.
     pub fn queues(&self, session: SessionId) -> Vec<Vec<HeldRows>> {
         let queue = |slot: &Slot| {
-            let mut held: Vec<(Attempt, RunNo)> = slot.held.iter().map(|h| (h.1, h.0)).collect();
+            let mut held: Vec<(Attempt, RunNo)> = slot.held().iter().map(|h| (h.1, h.0)).collect();
             held.sort_unstable();
             let rows = |(attempt, run)| {
                 let (_, rows) = self.runs.get(&run)?.holding(attempt)?;
@@ -381,8 +382,8 @@ impl Ledger {
     pub fn has_work_for(&self, slot: SlotRef) -> bool {
         let Some((worker, pulls)) = self.pulling(slot) else { return false };
         self.turns_for(pulls).filter_map(|turn| self.runs.get(&turn.run)).any(|run| {
-            let rows = pulls.cordon.is_none() && self.grantable_to(run, worker, slot.slot) > 0;
-            rows || self.offered_group(run, slot, pulls.rows_held == 0).is_some()
+            let rows = pulls.cordon().is_none() && self.grantable_to(run, worker, slot.slot) > 0;
+            rows || self.offered_group(run, slot, pulls.rows_held() == 0).is_some()
         })
     }
 
@@ -392,10 +393,10 @@ impl Ledger {
         let at = slot.slot.0 as usize;
         let pulls = worker.slots.get(at)?;
         let takes = self.takes_work(worker, at) || self.takes_only_groups(worker, at);
-        let full = pulls.rows_held >= u64::from(limits::SLOT_ROWS_MAX)
+        let full = pulls.rows_held() >= u64::from(limits::SLOT_ROWS_MAX)
             || self.namespace_room(&worker.namespace) == 0;
         // A slot that will get a group empties itself first.
-        let waits = || pulls.rows_held > 0 && self.own_group(slot).is_some();
+        let waits = || pulls.rows_held() > 0 && self.own_group(slot).is_some();
         (takes && !full && !waits()).then_some((worker, pulls))
     }
 
@@ -431,10 +432,10 @@ impl Ledger {
         };
         // A silent worker answers no steal.
         let silent = matches!(holder.state, WorkerState::Suspect { .. });
-        if silent || held.trial.is_some() || !self.takes_others_rows(idle_slot) {
+        if silent || held.trial().is_some() || !self.takes_others_rows(idle_slot) {
             return Vec::new();
         }
-        let mut runs: Vec<RunNo> = held.held.iter().map(|h| h.0).collect();
+        let mut runs: Vec<RunNo> = held.held().iter().map(|h| h.0).collect();
         runs.dedup();
         runs.retain(|no| self.may_steal(idle_slot, *no));
         runs

@@ -7,7 +7,8 @@
 
 use super::Workers;
 use crate::batch::slot_incidents::SlotIncident;
-use crate::fleet::worker::{Slot, Worker};
+use crate::fleet::slot::Slot;
+use crate::fleet::worker::Worker;
 use crate::kernel::codec;
 use crate::kernel::dirty_set::DirtySet;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};

@@ -132,7 +132,7 @@ impl Ledger {
         }
         let slots = self.workers.get(&session).map_or(&[][..], |worker| &worker.slots);
         let last: Vec<HeldRows> =
-            slots.iter().flat_map(|s| &s.last_grant).map(|granted| granted.held.clone()).collect();
+            slots.iter().flat_map(|s| s.last_grant()).map(|granted| granted.held.clone()).collect();
         for held in last {
             let Some(run) = self.runs.get_mut(&held.run) else { continue };
             for row in held.rows.iter() {

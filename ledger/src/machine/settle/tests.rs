@@ -233,7 +233,7 @@ fn the_bound_on_cordons_is_kept_without_a_look_at_other_slots() {
     let ops = small[most - 1..most + 9].iter().flat_map(|slot| deaths(*slot)).collect();
     let visits = visits_of(|| bench.apply(Body::Ops(ops), 0));
     assert!(visits <= 10 * u64::from(limits::CORDON_AFTER_DEFAULT) * FEW, "{visits} visits");
-    let cordoned = bench.0.slots().filter(|(_, _, slot)| slot.cordon.is_some());
+    let cordoned = bench.0.slots().filter(|(_, _, slot)| slot.cordon().is_some());
     assert_eq!(cordoned.count(), most);
     bench.0.check_invariants().expect("they hold");
 }
@@ -276,7 +276,7 @@ fn a_row_that_is_the_cause_costs_the_slots_that_had_it() {
     let failed: Vec<HeldRows> = slots.iter().map(fail).collect();
     let listed = |bench: &Bench| {
         let incidents =
-            slots.iter().map(|slot| bench.0.slot(*slot).map_or(0, |s| s.incidents.len()));
+            slots.iter().map(|slot| bench.0.slot(*slot).map_or(0, |s| s.incidents().len()));
         incidents.collect::<Vec<usize>>()
     };
     assert_eq!(listed(&bench), vec![1; slots.len()]);
@@ -316,7 +316,7 @@ fn failures_at_a_slot_do_not_read_the_rows_of_its_deaths_again() {
     let visits = visits_of(|| bench.apply(Body::Ops(ops), 0));
     assert!(visits <= most, "{visits} visits, more than {most}");
     let completed = |bench: &Bench| {
-        bench.0.slot(own).map_or(0, |held| bench.0.completed(&held.incidents).count())
+        bench.0.slot(own).map_or(0, |held| bench.0.completed(held.incidents()).count())
     };
     assert_eq!(completed(&bench), 0);
     bench.0.check_invariants().expect("they hold");
