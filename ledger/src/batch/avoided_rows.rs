@@ -12,7 +12,7 @@
 use crate::batch::incident::{Incident, NamedSlot};
 use crate::batch::returned_rows::Returned;
 use crate::batch::run::Run;
-use crate::fleet::worker::{Worker, WorkerState};
+use crate::fleet::worker::Worker;
 use crate::kernel::id::{RunNo, SlotNo, SlotRef};
 use crate::kernel::rows::Rows;
 use crate::machine::ledger::Ledger;
@@ -189,9 +189,9 @@ impl Ledger {
         if !self.asks_a_second_slot() {
             None
         } else if self.another_worker_fits(run, worker) {
-            Some(KeptFrom::Worker(&worker.name))
+            Some(KeptFrom::Worker(worker.name()))
         } else if self.another_slot_fits(run, worker, slot) {
-            Some(KeptFrom::Slot(&worker.name, slot))
+            Some(KeptFrom::Slot(worker.name(), slot))
         } else {
             None
         }
@@ -212,7 +212,7 @@ impl Ledger {
                 && self.index.fits(other.offer_no(), run.no)
                 && self.cordon_of(worker, number).is_none()
         };
-        worker.state == WorkerState::Ready && worker.slots.iter().enumerate().any(fits)
+        worker.is_ready() && worker.slots().iter().enumerate().any(fits)
     }
 
     /// The worker or slot whose failed rows of a run this slot does not get, if some are pending.
@@ -222,7 +222,7 @@ impl Ledger {
         worker: &'a Worker,
         slot: SlotNo,
     ) -> Option<KeptFrom<'a>> {
-        if run.flight.avoided.count(KeptFrom::Worker(&worker.name)) == 0 {
+        if run.flight.avoided.count(KeptFrom::Worker(worker.name())) == 0 {
             return None;
         }
         self.avoids(run, worker, slot).filter(|kept| run.flight.avoided.count(*kept) > 0)
@@ -235,7 +235,7 @@ impl Ledger {
         else {
             return all;
         };
-        let of_worker = KeptFrom::Worker(&worker.name);
+        let of_worker = KeptFrom::Worker(worker.name());
         let mut failed = Vec::new();
         for &(start, len) in rows.ranges() {
             for (row, record) in run.failures.range(start..start + u64::from(len)) {

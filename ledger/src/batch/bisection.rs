@@ -18,7 +18,7 @@
 
 use crate::batch::run::Run;
 use crate::fleet::slot::Slot;
-use crate::fleet::worker::{Worker, WorkerState};
+use crate::fleet::worker::Worker;
 use crate::kernel::id::{LedgerMs, RunNo, SlotRef};
 use crate::kernel::rows::Rows;
 use crate::kernel::visits::count_visit;
@@ -117,21 +117,21 @@ impl Run {
 impl Ledger {
     /// Whether a slot takes any work at all.
     pub(crate) fn takes_work(&self, worker: &Worker, slot: usize) -> bool {
-        worker.state == WorkerState::Ready
-            && worker.slots.get(slot).is_some_and(|s| s.trial().is_none())
+        worker.is_ready()
+            && worker.slots().get(slot).is_some_and(|s| s.trial().is_none())
             && self.cordon_of(worker, slot).is_none()
     }
 
     /// Whether a slot has a cordon of the ledger's own, and could get a group now.
     pub(crate) fn takes_only_groups(&self, worker: &Worker, slot: usize) -> bool {
-        worker.state == WorkerState::Ready
-            && worker.slots.get(slot).is_some_and(|s| s.trial().is_none() && s.rows_held() == 0)
+        worker.is_ready()
+            && worker.slots().get(slot).is_some_and(|s| s.trial().is_none() && s.rows_held() == 0)
             && self.is_cordoned_by_itself(worker, slot)
     }
 
     /// Whether a run could give rows to this slot if it had some.
     pub(crate) fn serves(&self, run: &Run, worker: &Worker, slot: &Slot) -> bool {
-        run.head.namespace == worker.namespace
+        run.head.namespace == worker.namespace()
             && run.room() > 0
             && self.index.fits(slot.offer_no(), run.no)
     }
@@ -139,7 +139,7 @@ impl Ledger {
     /// The group that a slot empties itself for, as long as it could have it.
     pub(crate) fn own_group(&self, slot: SlotRef) -> Option<(RunNo, GroupNo)> {
         let worker = self.workers.get(&slot.session)?;
-        let pulls = worker.slots.get(slot.slot.0 as usize)?;
+        let pulls = worker.slots().get(slot.slot.0 as usize)?;
         let own = self.run_lists.groups().filter_map(|no| {
             let run = self.runs.get(&no)?;
             let own = run.ready_groups().find(|t| t.1.emptying == Some(slot))?.0;
@@ -186,13 +186,13 @@ impl Ledger {
         let others = self.index.slots_for(run.no).filter(move |at| *at != slot && run.room() > 0);
         let others =
             others.filter_map(|at| Some((self.workers.get(&at.session)?, at.slot.0 as usize)));
-        others.filter(|(worker, _)| worker.drain.is_none())
+        others.filter(|(worker, _)| worker.drain().is_none())
     }
 
     /// Whether groups show, now or soon, if a slot that the ledger itself has cordoned stays so.
     pub(crate) fn groups_may_lift_cordon(&self, run: &Run, worker: &Worker, slot: SlotRef) -> bool {
         let number = slot.slot.0 as usize;
-        let in_trial = worker.slots.get(number).is_some_and(|s| s.trial().is_some());
+        let in_trial = worker.slots().get(number).is_some_and(|s| s.trial().is_some());
         self.is_cordoned_by_itself(worker, number) && (in_trial || !run.flight.groups.is_empty())
     }
 
@@ -200,6 +200,6 @@ impl Ledger {
     fn may_empty(&self, slot: SlotRef) -> bool {
         let Some(worker) = self.workers.get(&slot.session) else { return false };
         let at = slot.slot.0 as usize;
-        self.takes_work(worker, at) && worker.slots.get(at).is_some_and(|s| s.rows_held() > 0)
+        self.takes_work(worker, at) && worker.slots().get(at).is_some_and(|s| s.rows_held() > 0)
     }
 }

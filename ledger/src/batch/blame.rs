@@ -14,7 +14,6 @@
 
 use crate::batch::incident::Incident;
 use crate::batch::run::Run;
-use crate::fleet::worker::WorkerState;
 use crate::kernel::id::{RunNo, SlotRef};
 use crate::machine::ledger::Ledger;
 use crate::machine::version_gate::SCHEDULING_VERSION;
@@ -54,7 +53,7 @@ impl Ledger {
         // If all slots have a cordon, each may have groups, and the others come first among them too.
         let cordoned = self.slot(slot).is_some_and(|pulls| pulls.cordon().is_some());
         self.others(run, slot).any(|(worker, number)| {
-            worker.state == WorkerState::Ready
+            worker.is_ready()
                 && (self.cordon_of(worker, number).is_none()
                     || cordoned && self.is_cordoned_by_itself(worker, number))
         })

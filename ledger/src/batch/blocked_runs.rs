@@ -113,7 +113,8 @@ impl<'a> Blocked<'a> {
                 Some(_) if ledger.groups_may_lift_cordon(run, worker, at) => return String::new(),
                 Some(why) if cordons.len() < REASONS_MAX => {
                     let why = if why.is_empty() { "no reason given" } else { why };
-                    cordons.insert(format!("{} slot {} is cordoned: {why}", worker.name, at.slot));
+                    let name = worker.name();
+                    cordons.insert(format!("{name} slot {} is cordoned: {why}", at.slot));
                 }
                 Some(_) => {}
             }
@@ -168,7 +169,8 @@ impl<'a> Blocked<'a> {
             let shapes = shapes.filter(|(shape, _)| !shape.ineligible.is_empty());
             for (offer, _, slots) in shapes.flat_map(|(_, offers)| offers) {
                 let workers = slots.iter().filter_map(|at| ledger.workers.get(&at.session));
-                let lines = workers.map(|worker| format!("{}: {}", worker.name, offer.ineligible));
+                let lines =
+                    workers.map(|worker| format!("{}: {}", worker.name(), offer.ineligible));
                 for reason in lines.take(TOLD_MAX) {
                     reasons.insert(reason);
                     if reasons.len() > REASONS_SHOWN {

@@ -7,7 +7,6 @@
 use crate::batch::bisection::GroupNo;
 use crate::batch::grant::Grant;
 use crate::fleet::slot::Slot;
-use crate::fleet::worker::WorkerState;
 use crate::kernel::id::{Attempt, RunNo, SessionId, SlotRef};
 use crate::kernel::limits;
 use crate::kernel::reply::{GrantedRows, Rejection, Reply};
@@ -106,7 +105,7 @@ impl Ledger {
         if want == 0 || !self.takes_work(worker, at) && !self.takes_only_groups(worker, at) {
             return Vec::new(); // A cordoned slot's pull waits, as one that finds nothing does.
         }
-        let empty = worker.slots.get(at).is_some_and(|s| s.rows_held() == 0);
+        let empty = worker.slots().get(at).is_some_and(|s| s.rows_held() == 0);
         if let Some((run, group)) = self.own_group(slot) {
             return match empty {
                 true => self.grant_group(ctx, slot, (run, group), want).into_iter().collect(),
@@ -163,17 +162,17 @@ impl Ledger {
         instance: u64,
     ) -> Result<(), Rejection> {
         match self.workers.get(&session) {
-            Some(worker) if worker.instance == instance => Ok(()),
+            Some(worker) if worker.instance() == instance => Ok(()),
             _ => Err(Rejection::SessionUnknown),
         }
     }
 
     pub(crate) fn pull_slot(&mut self, slot: SlotRef) -> Result<&mut Slot, Rejection> {
         let worker = self.workers.get_mut(&slot.session).ok_or(Rejection::SessionUnknown)?;
-        if worker.state != WorkerState::Ready {
+        if !worker.is_ready() {
             return Err(Rejection::WorkerNotReady);
         }
-        worker.slots.get_mut(slot.slot.0 as usize).ok_or(Rejection::SlotUnknown)
+        worker.slot_mut(slot.slot.0 as usize).ok_or(Rejection::SlotUnknown)
     }
 
     fn grant(

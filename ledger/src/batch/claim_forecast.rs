@@ -92,8 +92,8 @@ impl<'a> ClaimForecast<'a> {
     pub fn would_grant(&mut self, slot: SlotRef, rows_max: u32) -> bool {
         let ledger: &'a Ledger = self.ledger;
         let Some((worker, pulls)) = ledger.pulling(slot) else { return false };
-        let namespace = || ledger.namespace_room(&worker.namespace);
-        let namespace = *self.rooms.entry(&worker.namespace).or_insert_with(namespace);
+        let namespace = || ledger.namespace_room(worker.namespace());
+        let namespace = *self.rooms.entry(worker.namespace()).or_insert_with(namespace);
         let room = u64::from(limits::SLOT_ROWS_MAX).saturating_sub(pulls.rows_held());
         let most = u64::from(rows_max.min(limits::CLAIM_ROWS_MAX)).min(room).min(namespace);
         let mut wanted = most;
@@ -116,7 +116,7 @@ impl<'a> ClaimForecast<'a> {
             }
             left.rows -= granted;
             wanted -= granted;
-            if let Some(room) = self.rooms.get_mut(&*worker.namespace) {
+            if let Some(room) = self.rooms.get_mut(worker.namespace()) {
                 *room -= granted;
             }
         }
@@ -142,8 +142,8 @@ impl<'a> ClaimForecast<'a> {
     /// Whether the cap of a slot's namespace leaves nothing besides what pulls have asked for.
     pub fn is_capped(&self, slot: SlotRef) -> bool {
         let Some(worker) = self.ledger.workers.get(&slot.session) else { return false };
-        let room = || self.ledger.namespace_room(&worker.namespace);
-        self.rooms.get(&*worker.namespace).copied().unwrap_or_else(room) == 0
+        let room = || self.ledger.namespace_room(worker.namespace());
+        self.rooms.get(worker.namespace()).copied().unwrap_or_else(room) == 0
     }
 }
 

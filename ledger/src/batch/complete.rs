@@ -166,7 +166,7 @@ impl Ledger {
         (no, attempt): (RunNo, Attempt),
         rows: &Rows,
     ) {
-        let worker = self.workers.get(&slot.session).map(|w| w.name.clone()).unwrap_or_default();
+        let worker = self.workers.get(&slot.session).map_or("", |w| w.name()).to_owned();
         self.runs.settle_failures(no, rows, &DoneTry { attempt, worker, wall_ms: ctx.wall_ms });
     }
 }

@@ -153,7 +153,7 @@ impl Ledger {
     ) -> FailedTry {
         FailedTry {
             attempt,
-            worker: self.workers.get(&slot.session).map(|w| w.name.clone()).unwrap_or_default(),
+            worker: self.workers.get(&slot.session).map_or("", |w| w.name()).to_owned(),
             class: failure.class,
             code: failure.code.clone(),
             message: failure.message.clone(),

@@ -80,11 +80,11 @@ impl Ledger {
     /// Costs the lists of models that slots offer, however many slots there are.
     fn slots_by_model(&self, slot: SlotRef) -> Vec<ModelSlots> {
         let Some(worker) = self.workers.get(&slot.session) else { return Vec::new() };
-        let Some(own) = worker.slots.get(usize::from(slot.slot.0)) else { return Vec::new() };
+        let Some(own) = worker.slots().get(usize::from(slot.slot.0)) else { return Vec::new() };
         let itself = own.counted().unwrap_or_default();
         let count = |model: &String| {
             let mut counted = ModelSlots { all: 1, ..ModelSlots::default() };
-            for (models, slots) in self.tally.lists_in(&worker.namespace) {
+            for (models, slots) in self.tally.lists_in(worker.namespace()) {
                 count_visit();
                 if models.iter().any(|offer| covers(offer, model)) {
                     counted.all += slots.ready;

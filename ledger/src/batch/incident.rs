@@ -86,7 +86,7 @@ impl Ledger {
     /// Whether a slot has this name.
     pub(crate) fn is_named(&self, slot: SlotRef, name: &NamedSlot) -> bool {
         let worker = || self.workers.get(&slot.session);
-        slot.slot == name.slot && worker().is_some_and(|worker| worker.name == name.worker)
+        slot.slot == name.slot && worker().is_some_and(|worker| worker.name() == name.worker)
     }
 
     /// Records an incident for a row that has a failure record. `alone`: an engine died of this row and of no other.
@@ -99,7 +99,7 @@ impl Ledger {
         let worker = self.workers.get(&slot.session).filter(|_| self.asks_a_second_slot());
         let record = self.runs.get(&no).and_then(|run| run.failures.get(&row));
         let (Some(worker), Some(record)) = (worker, record) else { return };
-        let at = NamedSlot { worker: worker.name.clone(), slot: slot.slot };
+        let at = NamedSlot { worker: worker.name().to_owned(), slot: slot.slot };
         let wait_ends = LedgerMs(self.meta.clock.0.saturating_add(limits::SECOND_SLOT_WAIT_MS));
         let before = record.incident.as_ref();
         let goes_on = before.filter(|before| before.at == at).and_then(|b| b.until);

@@ -56,7 +56,7 @@ impl Ledger {
         // All runs of one pull share a namespace, because a worker serves one; they share the namespace's cap over
         // all priorities.
         let Some(worker) = self.workers.get(&slot.session) else { return Share::default() };
-        let left = u64::from(want).min(self.namespace_room(&worker.namespace));
+        let left = u64::from(want).min(self.namespace_room(worker.namespace()));
         match self.is_fair() {
             true => self.share_fairly(slot, left, empty),
             false => self.share_in_turns(slot, left, empty),

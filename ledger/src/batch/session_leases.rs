@@ -25,7 +25,7 @@ impl Ledger {
     }
 
     pub(crate) fn held_by(&self, session: SessionId) -> Vec<(RunNo, Attempt)> {
-        let slots = self.workers.get(&session).map_or(&[][..], |w| &w.slots);
+        let slots = self.workers.get(&session).map_or(&[][..], |w| w.slots());
         slots.iter().flat_map(|s| s.held().iter().copied()).collect()
     }
 
@@ -84,7 +84,7 @@ impl Ledger {
             if self.is_foreign(session, *no) {
                 continue;
             }
-            let slots = self.workers.get(&session).map_or(0, |worker| worker.slots.len());
+            let slots = self.workers.get(&session).map_or(0, |worker| worker.slots().len());
             let Some(run) = self.runs.get_mut(no).filter(|run| !run.ended()) else { continue };
             let Some(grant) = run.flight.lapsed.get(attempt) else { continue };
             if self.workers.contains_key(&grant.slot.session) || grant.group.is_some() {
@@ -108,7 +108,7 @@ impl Ledger {
     pub(crate) fn forget_lost_grants(&mut self, session: SessionId) {
         let Some(worker) = self.workers.get_mut(&session) else { return };
         let mut marked = Vec::new();
-        for (number, slot) in worker.slots.iter_mut().enumerate() {
+        for (number, slot) in worker.slots_mut().iter_mut().enumerate() {
             let (runs, mut changed) = (&self.runs, false);
             slot.revise_answer(|granted| {
                 let HeldRows { run, attempt, rows } = &mut granted.held;

@@ -143,7 +143,7 @@ impl Ledger {
         else {
             return false;
         };
-        let Some(slot) = worker.slots.get(idle_slot.slot.0 as usize) else { return false };
+        let Some(slot) = worker.slots().get(idle_slot.slot.0 as usize) else { return false };
         run.head.state == RunState::Running && self.index.fits(slot.offer_no(), no)
     }
 

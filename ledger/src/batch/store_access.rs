@@ -36,8 +36,8 @@ impl Ledger {
         if before >= SCHEDULING_VERSION || self.meta.version < SCHEDULING_VERSION {
             return;
         }
-        let listing = self.workers.values().filter(|worker| !worker.stores.is_empty());
-        let sessions: Vec<SessionId> = listing.map(|worker| worker.id).collect();
+        let listing = self.workers.values().filter(|worker| !worker.stores().is_empty());
+        let sessions: Vec<SessionId> = listing.map(|worker| worker.id()).collect();
         for session in sessions {
             self.unindex_slots(session);
             self.index_slots(session);

@@ -19,7 +19,7 @@ impl Ledger {
         self.settle_slots();
         let run = self.runs.get(&no).filter(|run| run.head.state == RunState::Running);
         let (Some(run), Some(worker)) = (run, self.workers.get(&slot.session)) else { return };
-        let (name, others_fit) = (worker.name.clone(), self.another_worker_fits(run, worker));
+        let (name, others_fit) = (worker.name().to_owned(), self.another_worker_fits(run, worker));
         let Some(run) = self.runs.get_mut(&no) else { return };
         let first = run.head.pause.refused.get_or_insert_with(|| name.clone()).clone();
         self.runs.mark(no);
@@ -39,7 +39,7 @@ impl Ledger {
     /// Whether a ready slot of another worker fits a run, as of the last [`settle_slots`](Self::settle_slots). Costs the
     /// worker's own slots, however many slots there are.
     pub(crate) fn another_worker_fits(&self, run: &Run, worker: &Worker) -> bool {
-        let own = worker.slots.iter().filter(|slot| {
+        let own = worker.slots().iter().filter(|slot| {
             let free = slot.counted().is_some_and(|counted| counted.free);
             free && self.index.fits(slot.offer_no(), run.no)
         });
@@ -49,7 +49,7 @@ impl Ledger {
     /// Takes all rows of a run from a worker, for good.
     fn take_back(&mut self, ctx: &Context, slot: SlotRef, no: RunNo) {
         let Some(worker) = self.workers.get(&slot.session) else { return };
-        let held = worker.slots.iter().flat_map(|slot| slot.held()).filter(|held| held.0 == no);
+        let held = worker.slots().iter().flat_map(|slot| slot.held()).filter(|held| held.0 == no);
         let attempts: Vec<Attempt> = held.map(|held| held.1).collect();
         for attempt in attempts {
             let Some((at, rows)) = self.runs.get(&no).and_then(|run| run.holding(attempt)) else {

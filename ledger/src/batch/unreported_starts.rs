@@ -11,7 +11,6 @@
 use crate::batch::failure_record::{FailedTry, Ruling};
 use crate::batch::segment::Outcome;
 use crate::batch::worker_crash::worker_lost;
-use crate::fleet::worker::WorkerState;
 use crate::kernel::codec;
 use crate::kernel::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use crate::kernel::limits;
@@ -139,7 +138,7 @@ impl Ledger {
     ) -> Result<Reply, Rejection> {
         let worker = self.workers.get(&session).ok_or(Rejection::SessionUnknown)?;
         // The end of a draining worker counts for no row.
-        if worker.state == WorkerState::Ready {
+        if worker.is_ready() {
             let mut all = UnreportedStarts::new();
             for HeldRows { run: no, attempt, rows } in unreported_starts {
                 let Some(run) = self.runs.get(no) else { continue };
@@ -198,7 +197,7 @@ impl Ledger {
         session: SessionId,
         (unreported_starts, kept): (UnreportedStarts, &[HeldRows]),
     ) {
-        if self.workers.get(&session).is_none_or(|worker| worker.drain.is_some()) {
+        if self.workers.get(&session).is_none_or(|worker| worker.drain().is_some()) {
             return;
         }
         let slot = SlotRef { session, slot: SlotNo(0) };

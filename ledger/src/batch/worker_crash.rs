@@ -13,7 +13,6 @@
 
 use crate::batch::fail::Failure;
 use crate::batch::failure_record::{FailedTry, Ruling, backoff_ms};
-use crate::fleet::worker::WorkerState;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
 use crate::kernel::limits;
 use crate::kernel::rows::Rows;
@@ -113,13 +112,13 @@ impl Ledger {
         started: &[HeldRows],
         kept: &[HeldRows],
     ) -> Vec<Ran> {
-        let Some(worker) = self.workers.get(&session).filter(|w| w.drain.is_none()) else {
+        let Some(worker) = self.workers.get(&session).filter(|w| w.drain().is_none()) else {
             return Vec::new();
         };
         // A silent worker holds only rows that it had started.
-        let silent = matches!(worker.state, WorkerState::Suspect { .. });
+        let silent = worker.is_suspect();
         let held: Vec<(RunNo, Attempt)> =
-            worker.slots.iter().flat_map(|slot| slot.held().iter().copied()).collect();
+            worker.slots().iter().flat_map(|slot| slot.held().iter().copied()).collect();
         let mut ran = Vec::new();
         for (no, attempt) in held {
             let Some(run) = self.runs.get_mut(&no) else { continue };

@@ -46,21 +46,87 @@ pub(crate) enum SessionEnd {
 /// One registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Worker {
-    pub(crate) id: SessionId,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) instance: u64,
-    pub(crate) address: String,
-    pub(crate) state: WorkerState,
+    pub(super) id: SessionId,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) instance: u64,
+    pub(super) address: String,
+    pub(super) state: WorkerState,
     /// Asked to take no more work. Outlives suspicion; a new process starts without it.
-    pub(crate) drain: Option<Drain>,
-    pub(crate) slots: Vec<Slot>,
-    pub(crate) stores: Vec<String>,
-    pub(crate) versions: BTreeMap<String, String>,
-    pub(crate) since_wall_ms: u64,
+    pub(super) drain: Option<Drain>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) stores: Vec<String>,
+    pub(super) versions: BTreeMap<String, String>,
+    pub(super) since_wall_ms: u64,
 }
 
 impl Worker {
+    /// Its session.
+    pub(crate) fn id(&self) -> SessionId {
+        self.id
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The process that it is.
+    pub(crate) fn instance(&self) -> u64 {
+        self.instance
+    }
+
+    /// Its address, for people.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn state(&self) -> WorkerState {
+        self.state
+    }
+
+    /// Whether it takes work.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.state == WorkerState::Ready
+    }
+
+    /// Whether it is silent.
+    pub(crate) fn is_suspect(&self) -> bool {
+        matches!(self.state, WorkerState::Suspect { .. })
+    }
+
+    /// Its drain, if it was asked to drain, suspect or not.
+    pub(crate) fn drain(&self) -> Option<Drain> {
+        self.drain
+    }
+
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// A slot, for a change. Mark it, if its record changes.
+    pub(crate) fn slot_mut(&mut self, number: usize) -> Option<&mut Slot> {
+        self.slots.get_mut(number)
+    }
+
+    /// As [`Worker::slot_mut`], for all slots.
+    pub(crate) fn slots_mut(&mut self) -> &mut [Slot] {
+        &mut self.slots
+    }
+
+    /// The URLs of the object stores that it can use.
+    pub(crate) fn stores(&self) -> &[String] {
+        &self.stores
+    }
+
+    /// Versions of its parts.
+    pub(crate) fn versions(&self) -> &BTreeMap<String, String> {
+        &self.versions
+    }
+
     /// The state of a worker that is heard.
     pub(crate) fn state_when_heard(&self) -> WorkerState {
         if self.drain.is_some() { WorkerState::Draining } else { WorkerState::Ready }

@@ -398,12 +398,12 @@ impl Ledger {
         if spec.role != TokenRole::Worker {
             return Ok(());
         }
-        let within =
-            |namespace: &String| spec.namespaces.is_empty() || spec.namespaces.contains(namespace);
-        let registered = self.workers.values().find(|w| w.name == name && within(&w.namespace));
+        let all = &spec.namespaces;
+        let within = |namespace: &str| all.is_empty() || all.iter().any(|one| one == namespace);
+        let registered = self.workers.values().find(|w| w.name() == name && within(w.namespace()));
         match registered {
             Some(worker) => {
-                let (name, address) = (worker.name.clone(), worker.address.clone());
+                let (name, address) = (worker.name().to_owned(), worker.address().to_owned());
                 Err(Rejection::WorkerNameTaken { name, address })
             }
             None => Ok(()),

@@ -5,7 +5,7 @@
 //! anything on its own.
 
 use crate::batch::run::Run;
-use crate::fleet::worker::SessionEnd;
+use crate::fleet::worker::{SessionEnd, Worker};
 use crate::kernel::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId};
 use crate::kernel::limits;
 use crate::kernel::reply::Reply;
@@ -148,15 +148,15 @@ impl Ledger {
         let due: Vec<SessionId> = due
             .take_while(|worker| {
                 let goes_on = !budget.is_spent();
-                let rows: u64 = worker.slots.iter().map(|slot| slot.rows_held()).sum();
+                let rows: u64 = worker.slots().iter().map(|slot| slot.rows_held()).sum();
                 // A session that holds nothing counts too.
                 budget.spend(
-                    worker.slots.iter().map(|slot| slot.held().len()).sum::<usize>() + 1,
+                    worker.slots().iter().map(|slot| slot.held().len()).sum::<usize>() + 1,
                     rows,
                 );
                 goes_on
             })
-            .map(|worker| worker.id)
+            .map(Worker::id)
             .collect();
         for session in due {
             self.worker_crashed(ctx, session, &[], &[]);

@@ -68,8 +68,8 @@ impl Ledger {
             .filter(|run| self.index.need(run.no).is_some_and(|n| needs.insert(n)))
         {
             let fitting = self.slots().filter(|(worker, _, slot)| {
-                let stores = StoreAccess::new(&worker.stores, self.meta.version);
-                run.head.namespace == worker.namespace
+                let stores = StoreAccess::new(worker.stores(), self.meta.version);
+                run.head.namespace == worker.namespace()
                     && slot.offer().fits(&run.head.spec, &stores).is_ok()
             });
             let fitting: BTreeSet<_> = fitting.map(|(_, at, _)| at).collect();

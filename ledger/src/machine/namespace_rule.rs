@@ -42,7 +42,7 @@ impl Ledger {
     /// What an operation on a worker, or by one, is about.
     pub(crate) fn subject_of_worker(&self, session: SessionId) -> Subject<'_> {
         let worker = self.workers.get(&session);
-        worker.map_or(Subject::Nothing, |worker| Subject::Namespace(&worker.namespace))
+        worker.map_or(Subject::Nothing, |worker| Subject::Namespace(worker.namespace()))
     }
 
     /// What an operation of a participant of a job is about.
@@ -62,7 +62,7 @@ impl Ledger {
     /// the operation tells.
     pub(crate) fn is_foreign(&self, session: SessionId, run: RunNo) -> bool {
         let worker = self.workers.get(&session);
-        worker.is_some_and(|worker| self.is_foreign_to(&worker.namespace, run))
+        worker.is_some_and(|worker| self.is_foreign_to(worker.namespace(), run))
     }
 
     /// The rows of `held` that a worker of `namespace` may not decide, because the run is of another namespace, or

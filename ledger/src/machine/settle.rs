@@ -13,7 +13,7 @@ use crate::batch::eligibility::OfferNo;
 use crate::batch::incident_slots::IncidentSlots;
 use crate::batch::run::Run;
 use crate::batch::tally::{SlotUse, Tally};
-use crate::fleet::worker::{Worker, WorkerState};
+use crate::fleet::worker::Worker;
 use crate::kernel::deadline_queue::Deadlines;
 use crate::kernel::id::{RunNo, SessionId, SlotRef};
 use crate::kernel::visits::count_visit;
@@ -60,27 +60,26 @@ impl Ledger {
     fn index_worker(&mut self, session: SessionId) {
         let worker = self.workers.get(&session);
         self.deadlines.session_ends(&session, worker.and_then(Worker::ends));
-        let slots = worker.map_or(0, |worker| worker.slots.len());
+        let slots = worker.map_or(0, |worker| worker.slots().len());
         (0..slots).for_each(|number| self.count_slot(slot_ref(session, number)));
     }
 
     fn count_slot(&mut self, at: SlotRef) {
+        let number = usize::from(at.slot.0);
         let Some(worker) = self.workers.get(&at.session) else { return };
-        let Some(is) = self.slot_use(worker, usize::from(at.slot.0)) else { return };
+        let Some(is) = self.slot_use(worker, number) else { return };
         let Some(worker) = self.workers.get_mut(&at.session) else { return };
-        let Some(slot) = worker.slots.get_mut(usize::from(at.slot.0)) else { return };
-        let was = slot.count_as(is);
-        if was != Some(is) {
-            let list = (worker.namespace.as_str(), slot.offer().models.as_slice());
-            self.tally.count_slot(list, was, Some(is));
-            self.index.count_free(slot.offer_no(), was.is_some_and(|was| was.free), is.free);
-        }
+        let Some(was) = worker.slot_mut(number).map(|slot| slot.count_as(is)) else { return };
+        let Some(slot) = worker.slots().get(number).filter(|_| was != Some(is)) else { return };
+        let list = (worker.namespace(), slot.offer().models.as_slice());
+        self.tally.count_slot(list, was, Some(is));
+        self.index.count_free(slot.offer_no(), was.is_some_and(|was| was.free), is.free);
     }
 
     fn slot_use(&self, worker: &Worker, number: usize) -> Option<SlotUse> {
         count_visit();
-        let slot = worker.slots.get(number)?;
-        let ready = slot.offer().ineligible.is_empty() && worker.state == WorkerState::Ready;
+        let slot = worker.slots().get(number)?;
+        let ready = slot.offer().ineligible.is_empty() && worker.is_ready();
         let works = ready && self.takes_work(worker, number);
         let idle = works && slot.rows_held() == 0;
         let cordoned = ready && slot.cordon().is_some();
@@ -100,17 +99,17 @@ impl Ledger {
             tally.count_run(*no, Some(run));
         }
         for worker in self.workers.values() {
-            let session = &worker.id;
-            deadlines.session_ends(session, worker.ends());
-            for (number, slot) in worker.slots.iter().enumerate() {
+            let session = worker.id();
+            deadlines.session_ends(&session, worker.ends());
+            for (number, slot) in worker.slots().iter().enumerate() {
                 let counted = self.slot_use(worker, number);
                 if slot.counted() != counted {
-                    let at = slot_ref(*session, number);
+                    let at = slot_ref(session, number);
                     return Err(format!("{at:?} counts as {:?}, is {counted:?}", slot.counted()));
                 }
-                let list = (worker.namespace.as_str(), slot.offer().models.as_slice());
+                let list = (worker.namespace(), slot.offer().models.as_slice());
                 tally.count_slot(list, None, counted);
-                incident_slots.add(slot_ref(*session, number), slot.incidents());
+                incident_slots.add(slot_ref(session, number), slot.incidents());
                 let is_free = counted.is_some_and(|counted| counted.free);
                 *free.entry(slot.offer_no()).or_default() += usize::from(is_free);
             }

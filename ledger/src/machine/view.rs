@@ -284,14 +284,14 @@ impl Ledger {
         let worker = self.workers.get(&session)?;
         Some(WorkerView {
             session,
-            namespace: worker.namespace.clone(),
-            name: worker.name.clone(),
-            instance: worker.instance,
-            address: worker.address.clone(),
-            state: worker.state,
-            drain: worker.drain,
+            namespace: worker.namespace().to_owned(),
+            name: worker.name().to_owned(),
+            instance: worker.instance(),
+            address: worker.address().to_owned(),
+            state: worker.state(),
+            drain: worker.drain(),
             slots: worker
-                .slots
+                .slots()
                 .iter()
                 .enumerate()
                 .map(|(i, s)| SlotView {
@@ -303,7 +303,7 @@ impl Ledger {
                     in_trial: s.trial().is_some(),
                 })
                 .collect(),
-            versions: worker.versions.clone(),
+            versions: worker.versions().clone(),
         })
     }
 
@@ -314,35 +314,35 @@ impl Ledger {
 
     /// The state of a worker.
     pub fn worker_state(&self, session: SessionId) -> Option<WorkerState> {
-        self.workers.get(&session).map(|w| w.state)
+        self.workers.get(&session).map(Worker::state)
     }
 
     /// A worker's drain, with its deadline.
     pub fn worker_drain(&self, session: SessionId) -> Option<Drain> {
-        self.workers.get(&session)?.drain
+        self.workers.get(&session)?.drain()
     }
 
     /// The process that registered a session last.
     pub fn worker_instance(&self, session: SessionId) -> Option<u64> {
-        self.workers.get(&session).map(|w| w.instance)
+        self.workers.get(&session).map(Worker::instance)
     }
 
     /// Namespace and name of a worker.
     pub fn worker_name(&self, session: SessionId) -> Option<(&str, &str)> {
-        self.workers.get(&session).map(|w| (w.namespace.as_str(), w.name.as_str()))
+        self.workers.get(&session).map(|w| (w.namespace(), w.name()))
     }
 
     /// Whether a pull of a ready worker has its answer already: claiming under that number gives it again, or says that a
     /// newer one was answered.
     pub fn has_answered(&self, slot: SlotRef, seq: u64) -> bool {
-        let worker = self.workers.get(&slot.session).filter(|w| w.state == WorkerState::Ready);
-        let held = worker.and_then(|w| w.slots.get(slot.slot.0 as usize));
+        let worker = self.workers.get(&slot.session).filter(|w| w.is_ready());
+        let held = worker.and_then(|w| w.slots().get(slot.slot.0 as usize));
         held.is_some_and(|held| held.last_pull() >= seq)
     }
 
     /// Whether proposing this pull would get an answer: rows, its earlier rows, or that its session is gone.
     pub fn answers_pull(&self, slot: SlotRef, seq: u64) -> bool {
-        match self.workers.get(&slot.session).map(|w| w.slots.get(slot.slot.0 as usize)) {
+        match self.workers.get(&slot.session).map(|w| w.slots().get(slot.slot.0 as usize)) {
             Some(Some(pulls)) => pulls.last_pull() >= seq || self.has_work_for(slot),
             Some(None) | None => true,
         }
@@ -374,7 +374,7 @@ impl Ledger {
             };
             held.into_iter().filter_map(rows).collect()
         };
-        let slots = self.workers.get(&session).map_or(&[][..], |w| &w.slots);
+        let slots = self.workers.get(&session).map_or(&[][..], |w| w.slots());
         slots.iter().map(queue).collect()
     }
 
@@ -391,10 +391,10 @@ impl Ledger {
     pub(crate) fn pulling(&self, slot: SlotRef) -> Option<(&Worker, &Slot)> {
         let worker = self.workers.get(&slot.session)?;
         let at = slot.slot.0 as usize;
-        let pulls = worker.slots.get(at)?;
+        let pulls = worker.slots().get(at)?;
         let takes = self.takes_work(worker, at) || self.takes_only_groups(worker, at);
         let full = pulls.rows_held() >= u64::from(limits::SLOT_ROWS_MAX)
-            || self.namespace_room(&worker.namespace) == 0;
+            || self.namespace_room(worker.namespace()) == 0;
         // A slot that will get a group empties itself first.
         let waits = || pulls.rows_held() > 0 && self.own_group(slot).is_some();
         (takes && !full && !waits()).then_some((worker, pulls))
@@ -431,8 +431,7 @@ impl Ledger {
             return Vec::new();
         };
         // A silent worker answers no steal.
-        let silent = matches!(holder.state, WorkerState::Suspect { .. });
-        if silent || held.trial().is_some() || !self.takes_others_rows(idle_slot) {
+        if holder.is_suspect() || held.trial().is_some() || !self.takes_others_rows(idle_slot) {
             return Vec::new();
         }
         let mut runs: Vec<RunNo> = held.held().iter().map(|h| h.0).collect();

@@ -130,7 +130,7 @@ impl Ledger {
         if !seeded(Bug::DoneRowReturned) {
             return;
         }
-        let slots = self.workers.get(&session).map_or(&[][..], |worker| &worker.slots);
+        let slots = self.workers.get(&session).map_or(&[][..], |worker| worker.slots());
         let last: Vec<HeldRows> =
             slots.iter().flat_map(|s| s.last_grant()).map(|granted| granted.held.clone()).collect();
         for held in last {
