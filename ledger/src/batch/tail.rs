@@ -13,7 +13,7 @@ impl Ledger {
     pub fn has_nothing_more(&self, no: RunNo) -> bool {
         let Some(run) = self.runs.get(&no) else { return false };
         let head = &run.head;
-        let capped = self.namespaces.get(&head.namespace).is_none_or(|n| n.running_rows_max > 0);
+        let capped = self.namespaces.get(&head.namespace).is_none_or(|n| n.is_capped());
         head.state == RunState::Running
             && head.input_closed
             && !head.spec.tail_duplicates

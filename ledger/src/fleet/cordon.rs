@@ -1,14 +1,13 @@
 //! Cordons: slots that get no work because an operator says so, or because rows keep ending badly there.
 //!
 //! *Invariant:* a cordon stops grants and nothing else: a slot may finish what it holds. An operator's cordon applies
-//! to a worker's *name*, and stays until it is lifted, whatever becomes of the worker. The ledger's own cordon
-//! applies to a slot of one process and ends with it: `slot_incidents.rs` says when it starts and ends. A slot with
-//! the ledger's cordon may get trials if no other slot can run them, so that rows that kill engines never cordon a
-//! fleet for good. From cluster version 3 on the ledger cordons only few slots of a model and never the last:
-//! `fleet_guard.rs`.
+//! to a worker's *name*, and stays until it is lifted, whatever becomes of the worker: its namespace keeps it
+//! (`namespace.rs`). The ledger's own cordon applies to a slot of one process and ends with it: `slot_incidents.rs`
+//! says when it starts and ends. A slot with the ledger's cordon may get trials if no other slot can run them, so that
+//! rows that kill engines never cordon a fleet for good. From cluster version 3 on the ledger cordons only few slots of
+//! a model and never the last: `fleet_guard.rs`.
 
 use crate::fleet::worker::Worker;
-use crate::identity::namespace::{NameCordon, Namespace};
 use crate::kernel::id::{SessionId, SlotNo, SlotRef};
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
@@ -60,42 +59,6 @@ impl Operation for Cordon {
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.cordon(ctx, self.session, self.slot, self.cordoned, self.reason)
-    }
-}
-
-impl Namespace {
-    /// Refuses a change of an operator's cordon that has no room or no clear meaning.
-    fn check_cordon(
-        &self,
-        name: &str,
-        slot: Option<SlotNo>,
-        cordoned: bool,
-    ) -> Result<(), Rejection> {
-        let cordon = self.cordons.get(name);
-        if cordoned && cordon.is_none() && self.cordons.len() >= limits::CORDONS_MAX {
-            let max = limits::CORDONS_MAX as u64;
-            return Err(Rejection::Limit { what: "cordoned workers of a namespace".into(), max });
-        }
-        if !cordoned && slot.is_some() && cordon.is_some_and(|k| k.whole.is_some()) {
-            return Err(Rejection::Invalid(
-                "the whole worker is cordoned: uncordon it without naming a slot".into(),
-            ));
-        }
-        Ok(())
-    }
-
-    /// Sets or lifts an operator's cordon of the worker of a name, or of one of its slots.
-    fn set_cordon(&mut self, name: &str, slot: Option<SlotNo>, cordoned: bool, reason: &str) {
-        let entry = self.cordons.entry(name.to_owned()).or_default();
-        match (slot, cordoned) {
-            (None, true) => entry.whole = Some(reason.to_owned()),
-            (None, false) => *entry = NameCordon::default(),
-            (Some(slot), true) => drop(entry.slots.insert(slot, reason.to_owned())),
-            (Some(slot), false) => drop(entry.slots.remove(&slot)),
-        }
-        if *entry == NameCordon::default() {
-            self.cordons.remove(name);
-        }
     }
 }
 
@@ -160,15 +123,13 @@ impl Ledger {
             && self.operators_cordon_of(worker, slot).is_none()
     }
 
-    fn operators_cordon_of<'a>(&'a self, worker: &Worker, slot: usize) -> Option<&'a String> {
-        let by_name = self.namespaces.get(&worker.namespace)?.cordons.get(&worker.name)?;
-        let slot = u16::try_from(slot).ok().and_then(|n| by_name.slots.get(&SlotNo(n)));
-        by_name.whole.as_ref().or(slot)
+    fn operators_cordon_of(&self, worker: &Worker, slot: usize) -> Option<&str> {
+        self.namespaces.get(&worker.namespace)?.cordon_of(&worker.name, slot)
     }
 
     /// Why a slot gets no work; `None` if it gets work.
     pub(crate) fn cordon_of<'a>(&'a self, worker: &'a Worker, slot: usize) -> Option<&'a str> {
-        let own = || worker.slots.get(slot).and_then(|s| s.cordon.as_ref());
-        self.operators_cordon_of(worker, slot).or_else(own).map(String::as_str)
+        let own = || worker.slots.get(slot).and_then(|s| s.cordon());
+        self.operators_cordon_of(worker, slot).or_else(own)
     }
 }

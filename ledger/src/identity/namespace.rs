@@ -1,4 +1,4 @@
-//! Namespaces: the owners of runs, and how much each may use in total.
+//! Namespaces: the owners of runs, how much each may use in total, and which of its workers operators have cordoned.
 //!
 //! *Invariant:* `default` exists from the start, and no namespace is ever removed. `running` is derived from the runs.
 //! Only this file adds namespaces and returns them for a change; both mark the record.
@@ -7,6 +7,8 @@
 
 use crate::kernel::codec;
 use crate::kernel::id::SlotNo;
+use crate::kernel::limits;
+use crate::kernel::reply::Rejection;
 use crate::machine::image::{ImageDelta, key};
 use crate::machine::image_load::{LoadError, bad, read};
 use serde::{Deserialize, Serialize};
@@ -19,24 +21,24 @@ pub(crate) const DEFAULT: &str = "default";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Namespace {
     /// Rows that its runs together may have at workers; 0 for no cap.
-    pub(crate) running_rows_max: u64,
+    pub(super) running_rows_max: u64,
     /// The operators' cordons of its workers, by name.
-    pub(crate) cordons: BTreeMap<String, NameCordon>,
+    cordons: BTreeMap<String, NameCordon>,
     /// Rows that they have there.
     #[serde(skip)]
     running: u64,
     /// The most rows of its runs without an outcome and not at a worker; 0 for no bound.
-    pub(crate) pending_rows_max: u64,
+    pub(super) pending_rows_max: u64,
     /// The most runs of it that have not ended; 0 for no bound.
-    pub(crate) runs_max: u32,
+    pub(super) runs_max: u32,
 }
 
 /// An operator's cordons of the worker of one name, with reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NameCordon {
+struct NameCordon {
     /// Cordons all of its slots, including future ones.
-    pub(crate) whole: Option<String>,
-    pub(crate) slots: BTreeMap<SlotNo, String>,
+    whole: Option<String>,
+    slots: BTreeMap<SlotNo, String>,
 }
 
 impl Namespace {
@@ -45,12 +47,64 @@ impl Namespace {
         self.running
     }
 
+    /// Whether the rows that its runs have at workers are capped.
+    pub(crate) fn is_capped(&self) -> bool {
+        self.running_rows_max > 0
+    }
+
     /// Rows that its runs together may still be granted.
     pub(crate) fn room(&self) -> u64 {
         match self.running_rows_max {
             0 => u64::MAX,
             max => max.saturating_sub(self.running),
         }
+    }
+
+    /// Refuses a change of an operator's cordon that has no room or no clear meaning.
+    pub(crate) fn check_cordon(
+        &self,
+        name: &str,
+        slot: Option<SlotNo>,
+        cordoned: bool,
+    ) -> Result<(), Rejection> {
+        let cordon = self.cordons.get(name);
+        if cordoned && cordon.is_none() && self.cordons.len() >= limits::CORDONS_MAX {
+            let max = limits::CORDONS_MAX as u64;
+            return Err(Rejection::Limit { what: "cordoned workers of a namespace".into(), max });
+        }
+        if !cordoned && slot.is_some() && cordon.is_some_and(|k| k.whole.is_some()) {
+            return Err(Rejection::Invalid(
+                "the whole worker is cordoned: uncordon it without naming a slot".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Sets or lifts an operator's cordon of the worker of a name, or of one of its slots.
+    pub(crate) fn set_cordon(
+        &mut self,
+        name: &str,
+        slot: Option<SlotNo>,
+        cordoned: bool,
+        reason: &str,
+    ) {
+        let entry = self.cordons.entry(name.to_owned()).or_default();
+        match (slot, cordoned) {
+            (None, true) => entry.whole = Some(reason.to_owned()),
+            (None, false) => *entry = NameCordon::default(),
+            (Some(slot), true) => drop(entry.slots.insert(slot, reason.to_owned())),
+            (Some(slot), false) => drop(entry.slots.remove(&slot)),
+        }
+        if *entry == NameCordon::default() {
+            self.cordons.remove(name);
+        }
+    }
+
+    /// Why an operator has cordoned a slot of the worker of a name.
+    pub(crate) fn cordon_of(&self, name: &str, slot: usize) -> Option<&str> {
+        let cordon = self.cordons.get(name)?;
+        let slot = u16::try_from(slot).ok().and_then(|n| cordon.slots.get(&SlotNo(n)));
+        cordon.whole.as_ref().or(slot).map(String::as_str)
     }
 }
 
