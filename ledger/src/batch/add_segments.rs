@@ -64,7 +64,7 @@ impl Ledger {
         }
         let more = check_segments(run, &segments)?;
         self.admit_rows(&run.head.namespace, more)?;
-        let split = self.meta.version >= SCHEDULING_VERSION;
+        let split = self.meta.version() >= SCHEDULING_VERSION;
         let run = self.run_mut(no)?;
         let mut touched = Vec::new();
         for decl in segments {

@@ -29,7 +29,7 @@ pub(crate) struct Conclusion {
 impl Ledger {
     /// Whether the cluster's version tries a second slot before it blames a row.
     pub(crate) fn asks_a_second_slot(&self) -> bool {
-        self.meta.version >= SCHEDULING_VERSION
+        self.meta.version() >= SCHEDULING_VERSION
     }
 
     /// The conclusion from a death of a slot's engine with one row alone, in a trial or outside.

@@ -200,7 +200,7 @@ impl Ledger {
     ) -> Option<GrantedRows> {
         let run = self.runs.change(&no)?;
         let len = rows.len();
-        let grant = Grant { slot, rows: rows.clone(), granted_at: self.meta.clock, group };
+        let grant = Grant { slot, rows: rows.clone(), granted_at: self.meta.clock(), group };
         run.flight.grants.insert(attempt, grant);
         run.head.counts.running += len;
         self.namespaces.add_running(&run.head.namespace, len);

@@ -149,7 +149,7 @@ impl Ledger {
 
     /// The slot to credit for the rows of an attempt: its holder, in the session that reports them.
     fn credited(&self, reports: SlotRef, run: &Run, attempt: Attempt) -> SlotRef {
-        if self.meta.version < ROWS_OF_SEVERAL_SLOTS {
+        if self.meta.version() < ROWS_OF_SEVERAL_SLOTS {
             return reports;
         }
         let live = run.holding(attempt).map(|(slot, _)| slot);

@@ -4,7 +4,6 @@
 
 use crate::batch::run::{Run, RunHead, RunState};
 use crate::batch::spec::RunSpec;
-use crate::kernel::id::RunNo;
 use crate::kernel::limits;
 use crate::kernel::names;
 use crate::kernel::reply::{Rejection, Reply};
@@ -80,8 +79,7 @@ impl Ledger {
             return Err(Rejection::Limit { what: "runs".into(), max: limits::RUNS_MAX as u64 });
         }
         self.admit_run(&key.0)?;
-        self.meta.runs_made += 1;
-        let no = RunNo(self.meta.runs_made);
+        let no = self.meta.next_run();
         let (namespace, name) = key;
         let head = RunHead {
             namespace,
@@ -90,7 +88,7 @@ impl Ledger {
             spec_digest,
             created_wall_ms: ctx.wall_ms,
             folder,
-            created_at: self.meta.clock,
+            created_at: self.meta.clock(),
             ..RunHead::default()
         };
         let run = Run { no, head, ..Run::default() };

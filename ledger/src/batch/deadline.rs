@@ -44,7 +44,7 @@ impl Run {
 impl Ledger {
     /// Ends the runs whose deadline has come.
     pub(crate) fn end_overdue_runs(&mut self, ctx: &Context) {
-        let now = self.meta.clock;
+        let now = self.meta.clock();
         for no in self.deadlines.overdue_runs(now) {
             let Some(run) = self.runs.get(&no).filter(|run| run.is_overdue(now)) else { continue };
             let deadline_ms = run.head.spec.deadline_ms;

@@ -181,7 +181,7 @@ impl Ledger {
         let row = held.rows.end() - 1;
         let found = self.conclude(slot, (held.run, row));
         let failed = self.failed_try(ctx, slot, held.attempt, f);
-        let now = self.meta.clock;
+        let now = self.meta.clock();
         let verdict = self.runs.add_failure((held.run, row), failed, found.decides, now);
         let Some(verdict) = verdict else { return Rows::default() };
         match verdict {
@@ -233,7 +233,7 @@ impl Ledger {
             all.unite(&held.rows);
         }
         let until = (f.class == FailureClass::OutOfMemory)
-            .then(|| LedgerMs(self.meta.clock.0.saturating_add(backoff_ms(1))));
+            .then(|| LedgerMs(self.meta.clock().0.saturating_add(backoff_ms(1))));
         match halve {
             true => self.try_halves(no, all, until),
             false => self.put_on_trial(no, all, until),

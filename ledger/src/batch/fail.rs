@@ -164,7 +164,7 @@ impl Ledger {
     }
 
     fn fail_row(&mut self, no: RunNo, row: u64, failed: FailedTry) -> Option<Verdict> {
-        let now = self.meta.clock;
+        let now = self.meta.clock();
         #[cfg(feature = "seeded-bugs")]
         let now = match seeded(Bug::WallClockInApply) {
             true => LedgerMs(now.0 + crate::machine::seeded::own_ms() % 100),

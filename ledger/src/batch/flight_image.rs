@@ -169,12 +169,12 @@ impl Run {
 impl Ledger {
     pub(crate) fn each_flight(&self, each: &mut impl FnMut(&[u8], &[u8])) {
         for (no, run) in self.runs.iter() {
-            each(&run_key(b'F', *no, &[]), &flight_record(&run.flight, self.meta.version));
+            each(&run_key(b'F', *no, &[]), &flight_record(&run.flight, self.meta.version()));
         }
     }
 
     pub(crate) fn each_attempt(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, run) in self.runs.iter().filter(|_| self.meta.version >= SCHEDULING_VERSION) {
+        for (no, run) in self.runs.iter().filter(|_| self.meta.version() >= SCHEDULING_VERSION) {
             for attempt in run.flight.attempts() {
                 // invariant: it is in one of the maps.
                 let record = attempt_record(&run.flight, attempt).unwrap_or_default();
@@ -184,7 +184,7 @@ impl Ledger {
     }
 
     pub(crate) fn each_returned(&self, each: &mut impl FnMut(&[u8], &[u8])) {
-        for (no, run) in self.runs.iter().filter(|_| self.meta.version >= SCHEDULING_VERSION) {
+        for (no, run) in self.runs.iter().filter(|_| self.meta.version() >= SCHEDULING_VERSION) {
             for chunk in run.flight.returned.chunks() {
                 let rows = run.flight.returned.chunk(chunk).unwrap_or_default();
                 each(&chunk_key(*no, chunk), &codec::encode(&rows));
@@ -194,7 +194,7 @@ impl Ledger {
 
     /// The version was raised from `before`: the image has another layout from here on.
     pub(crate) fn convert_image(&mut self, before: u32) {
-        if before >= SCHEDULING_VERSION || self.meta.version < SCHEDULING_VERSION {
+        if before >= SCHEDULING_VERSION || self.meta.version() < SCHEDULING_VERSION {
             return;
         }
         self.split_segments();

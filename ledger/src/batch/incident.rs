@@ -100,7 +100,7 @@ impl Ledger {
         let record = self.runs.get(&no).and_then(|run| run.failures.get(&row));
         let (Some(worker), Some(record)) = (worker, record) else { return };
         let at = NamedSlot { worker: worker.name().to_owned(), slot: slot.slot };
-        let wait_ends = LedgerMs(self.meta.clock.0.saturating_add(limits::SECOND_SLOT_WAIT_MS));
+        let wait_ends = LedgerMs(self.meta.clock().0.saturating_add(limits::SECOND_SLOT_WAIT_MS));
         let before = record.incident.as_ref();
         let goes_on = before.filter(|before| before.at == at).and_then(|b| b.until);
         let until = goes_on.unwrap_or(wait_ends);
@@ -115,7 +115,7 @@ impl Ledger {
     /// Ends the waits that are over, as many as one `Tick` may; the others stay due.
     pub(crate) fn end_incidents(&mut self) {
         let mut ended = 0;
-        let now = self.meta.clock;
+        let now = self.meta.clock();
         while ended < limits::TICK_ROWS_MAX
             && self.runs.first_incident_end().is_some_and(|end| end <= now)
         {
@@ -164,7 +164,7 @@ impl InFlight {
 impl Ledger {
     /// Other slots come first for the latest group of a run.
     pub(crate) fn exclude_from_latest_group(&mut self, no: RunNo, slot: SlotRef) {
-        let until = LedgerMs(self.meta.clock.0.saturating_add(limits::OTHER_SLOTS_FIRST_MS));
+        let until = LedgerMs(self.meta.clock().0.saturating_add(limits::OTHER_SLOTS_FIRST_MS));
         let by_incident = self.asks_a_second_slot();
         let Some(run) = self.runs.get_mut(&no).filter(|_| !by_incident) else { return };
         run.flight.excluded.insert(run.flight.groups_made, (slot, until));

@@ -88,7 +88,7 @@ impl Ledger {
 
     /// From here on outcomes of segments without any are kept in blocks.
     pub(crate) fn split_segments(&mut self) {
-        let split = self.meta.version >= SCHEDULING_VERSION;
+        let split = self.meta.version() >= SCHEDULING_VERSION;
         for segment in self.runs.values_mut().flat_map(|run| &mut run.segments) {
             segment.split |= split && segment.outcomes.is_empty();
         }

@@ -90,7 +90,7 @@ impl Ledger {
             return Err(run.over());
         }
         let finished = run.head.state == RunState::Finished;
-        if finished && run.deadline().is_some_and(|at| at <= self.meta.clock) {
+        if finished && run.deadline().is_some_and(|at| at <= self.meta.clock()) {
             return Err(Rejection::DeadlineExceeded);
         }
         Ok(run)
@@ -177,7 +177,7 @@ mod tests {
 
     fn applied(ledger: &mut Ledger, body: Body) -> Reply {
         let command = Command { epoch: CoordEpoch(1), at: LedgerMs(0), wall_ms: 0, body };
-        let entry = EntryId { index: ledger.meta.applied.index + 1, term: 1 };
+        let entry = EntryId { index: ledger.applied().index + 1, term: 1 };
         let mut replies = ledger.apply(entry, &command.encode()).expect("it is known");
         ledger.check_invariants().expect("they hold");
         replies.pop().expect("a reply")

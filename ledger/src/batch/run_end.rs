@@ -31,7 +31,7 @@ impl Ledger {
         run.head.reason = reason;
         run.head.pause.at_cordon_limit = false;
         run.head.finished_wall_ms = ctx.wall_ms;
-        run.head.ended_at = self.meta.clock;
+        run.head.ended_at = self.meta.clock();
         run.head.ended_index = ctx.index();
         self.runs.end_all_waits(no);
     }
@@ -48,7 +48,7 @@ impl Ledger {
             run.head.reason = String::new();
             run.head.pause.at_cordon_limit = false;
             run.head.finished_wall_ms = ctx.wall_ms;
-            run.head.ended_at = self.meta.clock;
+            run.head.ended_at = self.meta.clock();
             run.head.ended_index = ctx.index();
             self.runs.mark(no);
             self.refresh_active(no);

@@ -54,7 +54,7 @@ impl Ledger {
         no: RunNo,
         (manifest, ended_index): (BlobRef, u64),
     ) -> Result<Reply, Rejection> {
-        let at = self.meta.clock;
+        let at = self.meta.clock();
         let run = self.run_mut(no)?;
         match run.head.state {
             RunState::Deleting => return Err(Rejection::RunDeleting),

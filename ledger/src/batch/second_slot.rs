@@ -49,7 +49,7 @@ impl Ledger {
             Some(EndKind::RowFailed) => format!("{noun} {rows} failed at {name} slot {slot}"),
             _ => format!("an engine of {name} slot {slot} died of {noun} {rows}"),
         };
-        let seconds = until.0.saturating_sub(self.meta.clock.0).div_ceil(1000);
+        let seconds = until.0.saturating_sub(self.meta.clock().0).div_ceil(1000);
         let more = match waiting.len() {
             1 => String::new(),
             2 => "; 1 more group of rows waits too".to_owned(),

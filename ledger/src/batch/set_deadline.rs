@@ -53,7 +53,7 @@ impl Operation for SetDeadline {
 
 impl Ledger {
     fn check_deadline(&self, no: RunNo, deadline_ms: u64) -> Result<(), Rejection> {
-        let now = self.meta.clock;
+        let now = self.meta.clock();
         let run = self.runs.get(&no).ok_or(Rejection::RunUnknown)?;
         if run.ended() {
             return Err(run.over());

@@ -206,7 +206,7 @@ impl Ledger {
         if guarded && !self.may_be_cordoned(slot) {
             return self.pause_runs_of(ctx, slot);
         }
-        let until = LedgerMs(self.meta.clock.0.saturating_add(limits::FAILURE_CORDON_MS));
+        let until = LedgerMs(self.meta.clock().0.saturating_add(limits::FAILURE_CORDON_MS));
         let until = needs_failures.then_some(until);
         self.cordon_ends.extend(until.map(|until| (until, slot)));
         let Some(held) = self.slot_mut(slot) else { return };
@@ -370,7 +370,7 @@ impl Ledger {
     pub(crate) fn end_failure_cordons(&mut self, ctx: &Context) {
         let mut ended = 0;
         while ended < limits::TICK_CORDONS_MAX {
-            let due = self.cordon_ends.first().filter(|end| end.0 <= self.meta.clock);
+            let due = self.cordon_ends.first().filter(|end| end.0 <= self.meta.clock());
             let Some(&(at, slot)) = due else { break };
             self.cordon_ends.pop_first();
             // Some entries are of cordons that ended earlier. They must not count, because a member that was loaded

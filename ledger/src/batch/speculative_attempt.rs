@@ -166,7 +166,7 @@ impl Ledger {
                 break;
             }
             let Some(run) = self.runs.get(&no) else { continue };
-            let found = run.rows_to_speculate_on(Some(slot.session), self.meta.clock, want);
+            let found = run.rows_to_speculate_on(Some(slot.session), self.meta.clock(), want);
             let mut ranges: Vec<(u64, u32)> =
                 found.iter().flat_map(|held| held.1.ranges()).copied().collect();
             ranges.sort_unstable();
@@ -187,7 +187,7 @@ impl Ledger {
         slot: SlotRef,
         held: HeldRows,
     ) -> Option<GrantedRows> {
-        let granted_at = self.meta.clock;
+        let granted_at = self.meta.clock();
         let run = self.runs.change(&held.run)?;
         let grant = Grant { slot, rows: held.rows.clone(), granted_at, group: None };
         run.flight.speculative.insert(held.attempt, grant);

@@ -156,7 +156,7 @@ impl Ledger {
         rows: &Rows,
     ) {
         self.release(set.run, set.attempt, rows);
-        let now = self.meta.clock;
+        let now = self.meta.clock();
         let Some(run) = self.runs.get_mut(&set.run) else { return };
         let grant = run.flight.grants.entry(attempt).or_insert(Grant {
             slot: idle_slot,

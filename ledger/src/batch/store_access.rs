@@ -33,7 +33,7 @@ impl StoreAccess {
 impl Ledger {
     /// The version was raised from `before`: the URLs of workers may allow more from here on.
     pub(crate) fn reindex_stores(&mut self, before: u32) {
-        if before >= SCHEDULING_VERSION || self.meta.version < SCHEDULING_VERSION {
+        if before >= SCHEDULING_VERSION || self.meta.version() < SCHEDULING_VERSION {
             return;
         }
         let listing = self.workers.values().filter(|worker| !worker.stores().is_empty());

@@ -88,7 +88,7 @@ impl Ledger {
                 primes -= 1;
                 if primes > 0 {
                     let more = ran.ends.first().map_or(1, |ends| ends - limits::WORKER_CRASHES_MAX);
-                    let until = LedgerMs(self.meta.clock.0.saturating_add(backoff_ms(more)));
+                    let until = LedgerMs(self.meta.clock().0.saturating_add(backoff_ms(more)));
                     self.end_attempt(ctx, slot, &ran.held, &failure, |ledger, held, _| {
                         ledger.put_on_trial(no, held.rows.clone(), Some(until));
                         Rows::default()

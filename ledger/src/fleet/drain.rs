@@ -63,7 +63,7 @@ impl Ledger {
     ) -> Result<Reply, Rejection> {
         self.check_drain(session)?;
         let requested =
-            (deadline_ms > 0).then(|| LedgerMs(self.meta.clock.0.saturating_add(deadline_ms)));
+            (deadline_ms > 0).then(|| LedgerMs(self.meta.clock().0.saturating_add(deadline_ms)));
         let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
         let asked_before = worker.drain.is_some();
         let drain = worker.drain.get_or_insert_default();

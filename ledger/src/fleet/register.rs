@@ -92,7 +92,7 @@ impl Ledger {
         holder: Option<SessionId>,
         slots: usize,
     ) -> Result<(), Rejection> {
-        let many = self.meta.version >= limits::FLEET_VERSION;
+        let many = self.meta.version() >= limits::FLEET_VERSION;
         let over = |what: &str, max: usize| Rejection::Limit { what: what.into(), max: max as u64 };
         let max = if many { limits::WORKERS_MAX } else { limits::WORKERS_BEFORE_MAX };
         if holder.is_none() && self.workers.len() >= max {

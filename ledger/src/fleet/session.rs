@@ -48,7 +48,7 @@ impl Ledger {
     /// Adds a worker's slots to the indexes of offers and of incidents.
     pub(crate) fn index_slots(&mut self, session: SessionId) {
         let Some(worker) = self.workers.get_mut(&session) else { return };
-        let stores = StoreAccess::new(&worker.stores, self.meta.version);
+        let stores = StoreAccess::new(&worker.stores, self.meta.version());
         for (number, slot) in worker.slots.iter_mut().enumerate() {
             let at = slot_ref(session, number);
             slot.offer_no = self.index.add_slot(&worker.namespace, &slot.offer, &stores, at);

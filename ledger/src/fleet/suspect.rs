@@ -56,7 +56,7 @@ impl Ledger {
         started: &[HeldRows],
         grace_ms: u64,
     ) -> Result<Reply, Rejection> {
-        let until = LedgerMs(self.meta.clock.0.saturating_add(grace_ms));
+        let until = LedgerMs(self.meta.clock().0.saturating_add(grace_ms));
         let worker = self.workers.get(&session).ok_or(Rejection::SessionUnknown)?;
         if matches!(worker.state, WorkerState::Suspect { .. }) {
             return Ok(Reply::Ok);

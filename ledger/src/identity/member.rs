@@ -343,7 +343,7 @@ impl MemberReports {
 impl Ledger {
     fn member_op(&mut self, ctx: &Context, op: MemberOp) -> Result<Reply, Rejection> {
         let out = &mut Emitter::new(ctx, &mut self.events);
-        self.members.execute(op, self.meta.epoch, out)
+        self.members.execute(op, self.meta.epoch(), out)
     }
 
     /// The members as their leaders have reported them.

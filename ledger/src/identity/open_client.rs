@@ -53,7 +53,7 @@ impl Ledger {
             return Err(Rejection::Invalid("the client's name is too long".into()));
         }
         let session = ctx.session();
-        self.clients.open(session, (name, holder), self.meta.clock, self.meta.version);
+        self.clients.open(session, (name, holder), self.meta.clock(), self.meta.version());
         Ok(Reply::ClientOpened { session })
     }
 }

@@ -367,7 +367,7 @@ impl Ledger {
     fn token_op(&mut self, op: TokenOp) -> Result<Reply, Rejection> {
         match op {
             TokenOp::Create { name, secret_hash, spec } => {
-                self.tokens.create(name, secret_hash, spec, self.meta.clock)
+                self.tokens.create(name, secret_hash, spec, self.meta.clock())
             }
             TokenOp::Revoke { name } => {
                 self.tokens.check_revoke(&name)?;
@@ -387,7 +387,7 @@ impl Ledger {
     /// # Errors
     /// [`Rejection::TokenRefused`], or [`Rejection::WorkerNameTaken`] if another worker is registered under the name.
     pub fn check_use(&self, used: &TokenUse) -> Result<(), Rejection> {
-        match self.tokens.check_use(used, self.meta.clock)? {
+        match self.tokens.check_use(used, self.meta.clock())? {
             Some(spec) => self.check_name_is_free(spec, &used.holder),
             None => Ok(()),
         }
@@ -426,7 +426,7 @@ impl Ledger {
             name: name.to_owned(),
             spec: token.spec.clone(),
             uses: token.uses.len() as u32,
-            left_ms: token.ends_at.0.saturating_sub(self.meta.clock.0),
+            left_ms: token.ends_at.0.saturating_sub(self.meta.clock().0),
         }
     }
 }

@@ -93,7 +93,7 @@ impl Ledger {
         if let Err(why) = self.admit(entry, &command) {
             return vec![Reply::Rejected(why); ops];
         }
-        self.meta.clock = self.meta.clock.max(command.at);
+        self.meta.advance_clock(command.at);
         let mut ctx = Context::outside(entry, command.wall_ms);
         match command.body {
             Body::OpenEpoch => {

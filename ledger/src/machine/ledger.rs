@@ -93,24 +93,68 @@ pub struct Ledger {
 /// The record of the image that belongs to nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Meta {
-    pub(crate) cluster_id: [u8; 16],
+    pub(super) cluster_id: [u8; 16],
     /// The clusters that it was restored from, the last one last.
-    pub(crate) ancestors: Vec<[u8; 16]>,
-    pub(crate) applied: EntryId,
-    pub(crate) clock: LedgerMs,
-    pub(crate) epoch: CoordEpoch,
-    pub(crate) version: u32,
-    pub(crate) runs_made: u32,
+    pub(super) ancestors: Vec<[u8; 16]>,
+    pub(super) applied: EntryId,
+    pub(super) clock: LedgerMs,
+    pub(super) epoch: CoordEpoch,
+    pub(super) version: u32,
+    runs_made: u32,
+    // The domains that make them count these.
     pub(crate) stores_made: u32,
     pub(crate) jobs_made: u32,
     pub(crate) datasets_made: u32,
     /// Below version 4 only: then a training has the number of its job.
     pub(crate) trainings_made: u32,
     /// The run whose turn it is within each priority.
-    pub(crate) turns: BTreeMap<u8, RunNo>,
-    pub(crate) chain: [u8; 32],
+    turns: BTreeMap<u8, RunNo>,
+    pub(super) chain: [u8; 32],
     /// The chain at the latest multiples of [`crate::machine::digest::MARK_EVERY`].
-    pub(crate) chain_marks: BTreeMap<u64, [u8; 32]>,
+    pub(super) chain_marks: BTreeMap<u64, [u8; 32]>,
+}
+
+impl Meta {
+    /// Ledger time.
+    pub(crate) fn clock(&self) -> LedgerMs {
+        self.clock
+    }
+
+    /// Ledger time is at least this from now on.
+    pub(crate) fn advance_clock(&mut self, at: LedgerMs) {
+        self.clock = self.clock.max(at);
+    }
+
+    /// The open epoch; 0 before the first.
+    pub(crate) fn epoch(&self) -> CoordEpoch {
+        self.epoch
+    }
+
+    /// The version that gates commands and formats.
+    pub(crate) fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The number of a new run. No other run ever has it.
+    pub(crate) fn next_run(&mut self) -> RunNo {
+        self.runs_made += 1;
+        RunNo(self.runs_made)
+    }
+
+    /// The run whose turn it is within a priority; 0 if there was none yet.
+    pub(crate) fn turn_of(&self, priority: u8) -> RunNo {
+        self.turns.get(&priority).copied().unwrap_or_default()
+    }
+
+    /// Within a priority it is this run's turn.
+    pub(crate) fn set_turn(&mut self, priority: u8, run: RunNo) {
+        self.turns.insert(priority, run);
+    }
+
+    /// The cluster's version has no turns from now on.
+    pub(crate) fn forget_turns(&mut self) {
+        self.turns.clear();
+    }
 }
 
 impl Ledger {

@@ -90,7 +90,7 @@ impl Ledger {
         }
         let unused = self.jobs.to_forget(&name.namespace, &self.stores).unwrap_or_default();
         unused.into_iter().for_each(|no| self.remove_job(no));
-        self.jobs.make(name, self.meta.clock, &mut self.meta.jobs_made)
+        self.jobs.make(name, self.meta.clock(), &mut self.meta.jobs_made)
     }
 
     /// Removes a job without participants, with its barriers and the stores of its rounds. The next job of its name counts
@@ -107,11 +107,11 @@ impl Ledger {
         no: JobNo,
         act: impl FnOnce(&mut Job, LedgerMs, &mut JobEffects),
     ) {
-        let Some(change) = self.jobs.change(no, self.meta.clock, act) else { return };
+        let Some(change) = self.jobs.change(no, self.meta.clock(), act) else { return };
         let JobChange { job: name, completed, events } = change;
         if let Some(round) = completed {
             // From version 3 on, this round's store goes too: until the round was complete, others could write to it.
-            let own = u64::from(self.meta.version >= SCHEDULING_VERSION);
+            let own = u64::from(self.meta.version() >= SCHEDULING_VERSION);
             self.stores.drop_before(&name, round.saturating_add(own));
         }
         for (what, subject, round, reason) in events {
@@ -122,7 +122,7 @@ impl Ledger {
 
     /// Does what is due for all jobs.
     pub(crate) fn tick_jobs(&mut self, ctx: &Context) {
-        let now = self.meta.clock;
+        let now = self.meta.clock();
         for no in self.jobs.due(now) {
             let Some(job) = self.jobs.get(no) else { continue };
             let ends = job.head.used_at.0.saturating_add(limits::JOB_TTL_MS);

@@ -255,8 +255,8 @@ impl Jobs {
 impl Ledger {
     /// Makes one record of each job and its training when the cluster's version comes to have them.
     pub(crate) fn join_trainings(&mut self, before: u32) {
-        if before < ONE_RECORD_VERSION && self.meta.version >= ONE_RECORD_VERSION {
-            self.jobs.make_one_record(self.meta.clock, &mut self.meta.jobs_made);
+        if before < ONE_RECORD_VERSION && self.meta.version() >= ONE_RECORD_VERSION {
+            self.jobs.make_one_record(self.meta.clock(), &mut self.meta.jobs_made);
         }
     }
 }

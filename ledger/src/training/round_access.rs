@@ -107,7 +107,7 @@ impl Ledger {
 
     /// Records which client sessions were opened before the cluster's version was raised to 3 from `before`.
     pub(crate) fn separate_sessions(&mut self, ctx: &Context, before: u32) {
-        let raised = before < SCHEDULING_VERSION && self.meta.version >= SCHEDULING_VERSION;
+        let raised = before < SCHEDULING_VERSION && self.meta.version() >= SCHEDULING_VERSION;
         if raised {
             self.clients.separate(ctx.session());
         }
@@ -118,12 +118,12 @@ impl Ledger {
     pub(crate) fn joiner(&self, ctx: &Context) -> Option<String> {
         let session = ctx.caller.filter(|session| self.clients.names_holder(*session))?;
         let holder = self.client_holder(session);
-        holder.filter(|_| self.meta.version >= SCHEDULING_VERSION).map(str::to_owned)
+        holder.filter(|_| self.meta.version() >= SCHEDULING_VERSION).map(str::to_owned)
     }
 
     /// The job of a round's store, if the cluster's version checks rounds.
     fn job_of_round(&self, name: &StoreName) -> Option<&Job> {
-        if name.round == 0 || self.meta.version < SCHEDULING_VERSION {
+        if name.round == 0 || self.meta.version() < SCHEDULING_VERSION {
             return None;
         }
         let job = JobName { namespace: name.namespace.clone(), job: name.job.clone() };

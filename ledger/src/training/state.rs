@@ -315,7 +315,7 @@ impl Ledger {
         if self.jobs.training_no(name).is_some() {
             return self.jobs.open_training(name);
         }
-        if self.meta.version >= ONE_RECORD_VERSION {
+        if self.meta.version() >= ONE_RECORD_VERSION {
             self.job_or_room(name)?;
             let no = self.make_job(name.clone());
             return Ok(self.jobs.begin_training(no));

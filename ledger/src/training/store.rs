@@ -272,7 +272,7 @@ impl Ledger {
         if !self.namespaces.contains_key(&name.namespace) {
             return Err(Rejection::NamespaceUnknown(name.namespace));
         }
-        self.stores.use_or_make(name, self.meta.clock, &mut self.meta.stores_made)
+        self.stores.use_or_make(name, self.meta.clock(), &mut self.meta.stores_made)
     }
 }
 
@@ -286,7 +286,7 @@ mod tests {
         let name = |job: &str| StoreName { namespace: "default".into(), job: job.into(), round: 1 };
         ledger.use_store(name("idle")).unwrap();
         ledger.use_store(name("used")).unwrap();
-        ledger.meta.clock = LedgerMs(1);
+        ledger.meta.advance_clock(LedgerMs(1));
         ledger.use_store(name("used")).unwrap();
         assert_eq!(ledger.next_deadline(), Some(LedgerMs(limits::STORE_TTL_MS)));
         ledger.stores.forget_unused(LedgerMs(limits::STORE_TTL_MS));

@@ -160,7 +160,7 @@ impl Operation for TrainerOp {
 
 impl Ledger {
     fn trainer_op(&mut self, ctx: &Context, op: TrainerOp) -> Result<Reply, Rejection> {
-        let now = self.meta.clock;
+        let now = self.meta.clock();
         match op {
             TrainerOp::Join { job, trainer, on_loss } => {
                 trainer.check()?;

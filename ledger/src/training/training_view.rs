@@ -301,7 +301,7 @@ impl Ledger {
     /// The incarnations of all trainers, and for how many milliseconds each may be silent. Empty while the cluster's
     /// version is one in which the ledger loses silent trainers itself.
     pub fn trainer_keep_alives(&self) -> impl Iterator<Item = (SessionId, u64)> {
-        let by_leader = self.meta.version >= SILENT_TRAINERS_VERSION;
+        let by_leader = self.meta.version() >= SILENT_TRAINERS_VERSION;
         let trainings = self.jobs.table.trainings().filter(move |_| by_leader);
         let all = trainings.flat_map(|(_, training)| training.trainers.values());
         all.filter_map(|trainer| Some((trainer.incarnation?, trainer.keep_alive_ms)))

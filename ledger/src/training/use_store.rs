@@ -64,6 +64,6 @@ impl Ledger {
         Stores::check_request(&ops)?;
         self.check_round(ctx, &name)?;
         let no = self.use_store(name)?;
-        Ok(Reply::Store(self.stores.execute(no, ops, self.meta.version)))
+        Ok(Reply::Store(self.stores.execute(no, ops, self.meta.version())))
     }
 }

@@ -35,7 +35,7 @@ fn later(time: u64, rows: u64, weight: u64) -> u64 {
 impl Ledger {
     /// Whether the cluster's version shares by virtual time.
     pub(crate) fn is_fair(&self) -> bool {
-        self.meta.version >= SCHEDULING_VERSION
+        self.meta.version() >= SCHEDULING_VERSION
     }
 
     pub(super) fn share_fairly(&mut self, slot: SlotRef, left: u64, empty: bool) -> Share {
@@ -114,7 +114,7 @@ impl Ledger {
 
     /// The cluster's version shares by virtual time from now on.
     pub(crate) fn begin_fair_sharing(&mut self) {
-        self.meta.turns.clear();
+        self.meta.forget_turns();
         for no in self.runs.numbers() {
             if let Some(run) = self.runs.get_mut(&no).filter(|run| run.head.service > 0) {
                 run.head.service = 0;

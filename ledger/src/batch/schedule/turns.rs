@@ -50,7 +50,7 @@ impl Ledger {
         group: &mut Option<(RunNo, GroupNo)>,
     ) -> Vec<(RunNo, u64)> {
         let mut shares: Vec<(RunNo, u64)> = Vec::new();
-        let turn = self.meta.turns.get(&priority).copied().unwrap_or_default();
+        let turn = self.meta.turn_of(priority);
         let mut at = candidates.iter().position(|c| c.run >= turn).unwrap_or(0);
         while left > 0 && !candidates.is_empty() {
             at %= candidates.len();
@@ -86,7 +86,7 @@ impl Ledger {
         }
         if !candidates.is_empty() {
             let next = candidates[at % candidates.len()].run;
-            self.meta.turns.insert(priority, next);
+            self.meta.set_turn(priority, next);
         }
         shares
     }

@@ -25,9 +25,9 @@ impl Ledger {
     /// The session that would make room for a new one; `None` while there is room. Takes time in proportion to the
     /// sessions.
     pub fn makes_room_of(&self) -> Option<MakesRoom<'_>> {
-        let (used_at, id) = self.clients.to_forget(self.meta.version)?;
+        let (used_at, id) = self.clients.to_forget(self.meta.version())?;
         let holder = self.clients.holder(id)?;
-        Some(MakesRoom { holder, unused_ms: self.meta.clock.0.saturating_sub(used_at.0) })
+        Some(MakesRoom { holder, unused_ms: self.meta.clock().0.saturating_sub(used_at.0) })
     }
 }
 

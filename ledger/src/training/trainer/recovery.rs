@@ -72,7 +72,7 @@ impl Ledger {
         let new = self.jobs.training_no(&job).is_none();
         let no = self.training_for(&job)?;
         let out = &mut Emitter::new(ctx, &mut self.events);
-        let caller = (trainer, self.meta.clock);
+        let caller = (trainer, self.meta.clock());
         self.jobs.recover(&self.datasets, out, (no, new), asked_for, caller)
     }
 }
