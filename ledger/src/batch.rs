@@ -38,6 +38,7 @@ pub(crate) mod result_reuse;
 pub(crate) mod retry;
 pub(crate) mod returned_rows;
 pub(crate) mod run;
+pub(crate) mod run_check;
 pub(crate) mod run_end;
 pub(crate) mod run_gc;
 pub(crate) mod run_lists;
