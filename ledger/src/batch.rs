@@ -1,6 +1,7 @@
 //! Owns: runs, their rows and leases, what slots may serve them, and who is to blame for a failure.
 
 pub(crate) mod add_segments;
+pub(crate) mod attempt_timeout;
 pub(crate) mod attempts;
 pub(crate) mod avoided_rows;
 pub(crate) mod bisection;
@@ -47,6 +48,8 @@ pub(crate) mod runs;
 pub(crate) mod schedule;
 pub(crate) mod seal_run;
 pub(crate) mod second_slot;
+#[cfg(feature = "seeded-bugs")]
+mod seeded_bugs;
 pub(crate) mod segment;
 pub(crate) mod session_leases;
 pub(crate) mod set_deadline;

@@ -19,7 +19,7 @@
 use crate::batch::run::Run;
 use crate::fleet::slot::Slot;
 use crate::fleet::worker::Worker;
-use crate::kernel::id::{LedgerMs, RunNo, SlotRef};
+use crate::kernel::id::{Attempt, LedgerMs, RunNo, SlotRef};
 use crate::kernel::rows::Rows;
 use crate::kernel::visits::count_visit;
 use crate::machine::ledger::Ledger;
@@ -54,6 +54,11 @@ impl Run {
         self.flight.groups_made += 1;
         let group = BisectionGroup { rows, not_before, ..BisectionGroup::default() };
         self.flight.groups.insert(self.flight.groups_made, group);
+    }
+
+    /// Whether a live attempt is a trial.
+    pub(crate) fn is_trial(&self, attempt: Attempt) -> bool {
+        self.flight.grants.get(&attempt).is_some_and(|grant| grant.group.is_some())
     }
 
     /// Makes rows of an attempt pending again, in their group if they were in one.

@@ -17,7 +17,7 @@
 
 use crate::batch::bisection::GroupNo;
 use crate::batch::failure_record::FailureRecord;
-use crate::batch::run::{InFlight, Run};
+use crate::batch::run::Run;
 use crate::kernel::id::{LedgerMs, RunNo, SlotNo, SlotRef};
 use crate::kernel::limits;
 use crate::machine::ledger::Ledger;
@@ -147,17 +147,17 @@ impl Ledger {
 
 // Below cluster version 3.
 
-impl InFlight {
+impl Run {
     /// When the first slot may have its group again.
     pub(crate) fn excluded_until(&self) -> Option<LedgerMs> {
-        self.excluded.values().map(|excluded| excluded.1).min()
+        self.flight.excluded.values().map(|excluded| excluded.1).min()
     }
 
     /// Ends the exclusions that are due. Returns whether there were any.
     pub(crate) fn end_exclusions(&mut self, now: LedgerMs) -> bool {
-        let before = self.excluded.len();
-        self.excluded.retain(|_, excluded| excluded.1 > now);
-        self.excluded.len() < before
+        let before = self.flight.excluded.len();
+        self.flight.excluded.retain(|_, excluded| excluded.1 > now);
+        self.flight.excluded.len() < before
     }
 }
 

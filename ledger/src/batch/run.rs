@@ -71,91 +71,100 @@ pub struct Counts {
 /// The state of a run without its rows: one record of the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunHead {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) spec: RunSpec,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) spec: RunSpec,
     /// Of the spec as it was submitted.
-    pub(crate) spec_digest: [u8; 32],
-    pub(crate) state: RunState,
-    pub(crate) reason: String,
+    pub(super) spec_digest: [u8; 32],
+    pub(super) state: RunState,
+    pub(super) reason: String,
     /// The log index of the last end of a pause. Reports from earlier attempts no longer matter.
-    pub(crate) resumed_index: u64,
-    pub(crate) created_wall_ms: u64,
-    pub(crate) finished_wall_ms: u64,
-    pub(crate) input_closed: bool,
-    pub(crate) rows: u64,
-    pub(crate) next_fresh: u64,
+    pub(super) resumed_index: u64,
+    pub(super) created_wall_ms: u64,
+    pub(super) finished_wall_ms: u64,
+    pub(super) input_closed: bool,
+    pub(super) rows: u64,
+    pub(super) next_fresh: u64,
     /// Rows at or after `next_fresh` that are done with a reused result.
-    pub(crate) reused_ahead: u64,
-    pub(crate) counts: Counts,
+    pub(super) reused_ahead: u64,
+    pub(super) counts: Counts,
     /// For fair sharing: its virtual time, in clusters of `SCHEDULING_VERSION` and above; below, the rows left in its
     /// turn.
-    pub(crate) service: u64,
+    pub(super) service: u64,
     /// Whether rows after its canary may be granted.
-    pub(crate) canary_over: bool,
+    pub(super) canary_over: bool,
     /// The digest that the input was closed with.
-    pub(crate) input_digest: [u8; 32],
+    pub(super) input_digest: [u8; 32],
     /// When it ended, in ledger time.
-    pub(crate) ended_at: LedgerMs,
+    pub(super) ended_at: LedgerMs,
     /// The location of its rows, once they are no longer here.
-    pub(crate) sealed: Option<Sealed>,
+    pub(super) sealed: Option<Sealed>,
     /// The log index of its latest end. A reopened run ends again, later.
-    pub(crate) ended_index: u64,
+    pub(super) ended_index: u64,
     /// The folder of its objects, within its namespace. No other run of its name ever has the same.
-    pub(crate) folder: String,
+    pub(super) folder: String,
     /// When it was created, in ledger time.
-    pub(crate) created_at: LedgerMs,
+    pub(super) created_at: LedgerMs,
     /// Rows that are done and have a history.
-    pub(crate) done_histories: u64,
+    pub(super) done_histories: u64,
     /// The state of its completion webhook.
-    pub(crate) webhook: WebhookState,
+    pub(super) webhook: WebhookState,
     /// The image has it after the rest, unless it is the default.
     #[serde(skip)]
-    pub(crate) pause: PauseState,
+    pub(super) pause: PauseState,
 }
 
 /// The ledger's record of a run's pauses, from cluster version 3 on. Below version 3 it is the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PauseState {
     /// The first worker that the store has refused since the last end of a pause.
-    pub(crate) refused: Option<String>,
+    pub(super) refused: Option<String>,
     /// Whether the run is paused because a slot is to blame and the ledger may cordon no more slots. The reason does
     /// not show that, because users choose the texts of their pauses.
-    pub(crate) at_cordon_limit: bool,
+    pub(super) at_cordon_limit: bool,
 }
 
 /// Rows in flight of one run: one record of the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InFlight {
-    pub(crate) returned: Returned,
+    pub(super) returned: Returned,
     /// The returned rows that a slot failed last. Derived.
     #[serde(skip)]
-    pub(crate) avoided: Avoided,
-    pub(crate) grants: Attempts,
-    pub(crate) lapsed: DisjointAttempts,
+    pub(super) avoided: Avoided,
+    pub(super) grants: Attempts,
+    pub(super) lapsed: DisjointAttempts,
     /// Second attempts of rows that are in `grants` too.
-    pub(crate) speculative: DisjointAttempts,
-    pub(crate) groups: BTreeMap<GroupNo, BisectionGroup>,
+    pub(super) speculative: DisjointAttempts,
+    pub(super) groups: BTreeMap<GroupNo, BisectionGroup>,
     /// Below cluster version 3, for each group of one row whose engine died: the slot of that engine, and until when
     /// other slots come first, also while another slot holds the group. From version 3 on, the rows' incidents record
     /// it.
-    pub(crate) excluded: BTreeMap<GroupNo, (SlotRef, LedgerMs)>,
+    pub(super) excluded: BTreeMap<GroupNo, (SlotRef, LedgerMs)>,
     /// Bisection groups made so far.
-    pub(crate) groups_made: GroupNo,
+    pub(super) groups_made: GroupNo,
 }
 
 /// One run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Run {
-    pub(crate) no: RunNo,
-    pub(crate) head: RunHead,
-    pub(crate) flight: InFlight,
-    pub(crate) segments: Vec<Segment>,
-    pub(crate) parts: Vec<PartDecl>,
-    pub(crate) failures: BTreeMap<u64, FailureRecord>,
+    pub(super) no: RunNo,
+    pub(super) head: RunHead,
+    pub(super) flight: InFlight,
+    pub(super) segments: Vec<Segment>,
+    pub(super) parts: Vec<PartDecl>,
+    pub(super) failures: BTreeMap<u64, FailureRecord>,
 }
 
 impl Run {
+    pub(crate) fn namespace(&self) -> &str {
+        &self.head.namespace
+    }
+
+    /// Rows that workers hold.
+    pub(crate) fn running(&self) -> u64 {
+        self.head.counts.running
+    }
+
     pub(crate) fn pending(&self) -> u64 {
         self.pending_beside_groups() + self.ready_groups().map(|t| t.1.rows.len()).sum::<u64>()
     }

@@ -80,8 +80,7 @@ impl Ledger {
                 slot.rows_held()
             );
             let trial = |held: &&(RunNo, Attempt)| {
-                let grant = self.runs.get(&held.0).and_then(|r| r.flight.grants.get(&held.1));
-                grant.is_some_and(|g| g.group.is_some())
+                self.runs.get(&held.0).is_some_and(|run| run.is_trial(held.1))
             };
             let trial = slot.held().iter().find(trial).copied();
             ensure!(slot.trial() == trial, "{at:?} is in trial {trial:?}, says {:?}", slot.trial());

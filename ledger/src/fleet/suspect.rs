@@ -77,8 +77,7 @@ impl Ledger {
                 continue;
             };
             // A trial starts as soon as it arrives, because its slot has nothing else.
-            let grant = self.runs.get(&no).and_then(|run| run.flight.grants.get(&attempt));
-            if grant.is_some_and(|grant| grant.group.is_some()) {
+            if self.runs.get(&no).is_some_and(|run| run.is_trial(attempt)) {
                 continue;
             }
             let idle = rows.partition(&running).1;

@@ -4,13 +4,11 @@
 //! effects only in a `Tick`, which the leader proposes when [`Ledger::next_deadline`] has come. No member expires
 //! anything on its own.
 
-use crate::batch::run::Run;
 use crate::fleet::worker::{SessionEnd, Worker};
-use crate::kernel::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId};
+use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
 use crate::kernel::limits;
 use crate::kernel::reply::Reply;
 use crate::kernel::rows::Rows;
-use crate::kernel::visits::count_visit;
 use crate::machine::apply::Context;
 use crate::machine::event::Emitter;
 use crate::machine::ledger::Ledger;
@@ -134,7 +132,7 @@ impl Ledger {
     fn end_exclusions(&mut self) {
         let now = self.meta.clock;
         for no in self.deadlines.ended_exclusions(now) {
-            if self.runs.get_mut(&no).is_some_and(|run| run.flight.end_exclusions(now)) {
+            if self.runs.get_mut(&no).is_some_and(|run| run.end_exclusions(now)) {
                 self.runs.mark(no);
             }
         }
@@ -177,26 +175,4 @@ impl Ledger {
             }
         }
     }
-}
-
-impl Run {
-    /// When the oldest attempt ends by itself. Attempts are numbered in the order of their grants, so the first is the oldest.
-    pub(crate) fn attempt_ends(&self) -> Option<LedgerMs> {
-        count_visit();
-        let timeout_ms = self.head.spec.attempt_timeout_ms;
-        let (_, first) = self.flight.grants.first_key_value().filter(|_| timeout_ms > 0)?;
-        Some(lease_ends(first.granted_at, timeout_ms))
-    }
-
-    /// The oldest attempt, if its time is over, and how many rows it has.
-    fn timed_out(&self, now: LedgerMs) -> Option<(Attempt, u64)> {
-        let (attempt, first) = self.flight.grants.first_key_value()?;
-        self.attempt_ends().filter(|end| *end <= now).map(|_| (*attempt, first.rows.len()))
-    }
-}
-
-/// When a lease ends by itself, in a run with an attempt timeout. The worker fails an attempt sooner, counted from
-/// the row's start. A row still held this long after its grant waits in a queue, or its worker has lost track of it.
-fn lease_ends(granted_at: LedgerMs, attempt_timeout_ms: u64) -> LedgerMs {
-    LedgerMs(granted_at.0.saturating_add(attempt_timeout_ms.saturating_mul(2)))
 }

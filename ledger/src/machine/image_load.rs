@@ -102,7 +102,7 @@ impl Ledger {
         self.jobs.derive();
         self.runs.derive();
         for run in self.runs.values() {
-            self.namespaces.add_running(&run.head.namespace, run.head.counts.running);
+            self.namespaces.add_running(run.namespace(), run.running());
         }
         self.workers.derive();
         self.workers.sessions().into_iter().for_each(|session| self.index_slots(session));

@@ -2,6 +2,7 @@
 //!
 //! The first violation is described in words, so that a failing test says which invariant broke.
 
+use crate::batch::run::Run;
 use crate::fleet::worker::WorkerState;
 use crate::machine::ledger::Ledger;
 
@@ -51,8 +52,8 @@ impl Ledger {
 
     fn check_namespaces(&self) -> Result<(), String> {
         for (name, namespace) in self.namespaces.iter() {
-            let runs = self.runs.values().filter(|r| r.head.namespace == *name);
-            let running: u64 = runs.map(|r| r.head.counts.running).sum();
+            let runs = self.runs.values().filter(|run| run.namespace() == name);
+            let running: u64 = runs.map(Run::running).sum();
             ensure!(running == namespace.running(), "namespace {name} has {running} rows running");
         }
         Ok(())

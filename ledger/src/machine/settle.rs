@@ -52,7 +52,7 @@ impl Ledger {
     fn index_run(&mut self, no: RunNo) {
         let run = self.runs.get(&no);
         self.deadlines.run_ends(&no, run.and_then(Run::ends_at));
-        self.deadlines.exclusion_ends(&no, run.and_then(|run| run.flight.excluded_until()));
+        self.deadlines.exclusion_ends(&no, run.and_then(Run::excluded_until));
         self.deadlines.oldest_attempt_ends(&no, run.and_then(Run::attempt_ends));
         self.tally.count_run(no, run);
     }
@@ -94,7 +94,7 @@ impl Ledger {
         let mut incident_slots = IncidentSlots::default();
         for (no, run) in self.runs.iter() {
             deadlines.run_ends(no, run.ends_at());
-            deadlines.exclusion_ends(no, run.flight.excluded_until());
+            deadlines.exclusion_ends(no, run.excluded_until());
             deadlines.oldest_attempt_ends(no, run.attempt_ends());
             tally.count_run(*no, Some(run));
         }
