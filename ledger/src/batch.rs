@@ -14,6 +14,7 @@ pub(crate) mod close_input;
 pub(crate) mod complete;
 pub(crate) mod completion_webhook;
 pub(crate) mod control_run;
+pub(crate) mod cordon_ends;
 pub(crate) mod create_run;
 pub(crate) mod deadline;
 pub(crate) mod delete_run;

@@ -19,6 +19,7 @@
 //! cordoned.
 //! Absent: rows that are invalid, stores that refuse, and cordons of operators (`cordon.rs`).
 
+use crate::batch::cordon_ends::CordonEnds;
 use crate::batch::done_rows::DoneRows;
 use crate::batch::incident::EndKind;
 use crate::batch::segment::Outcome;
@@ -208,7 +209,9 @@ impl Ledger {
         }
         let until = LedgerMs(self.meta.clock().0.saturating_add(limits::FAILURE_CORDON_MS));
         let until = needs_failures.then_some(until);
-        self.cordon_ends.extend(until.map(|until| (until, slot)));
+        if let Some(until) = until {
+            self.cordon_ends.add(until, slot);
+        }
         let Some(held) = self.slot_mut(slot) else { return };
         held.set_cordon(reason.clone(), until);
         self.emit_own_cordon(ctx, slot, true, reason);
@@ -370,9 +373,8 @@ impl Ledger {
     pub(crate) fn end_failure_cordons(&mut self, ctx: &Context) {
         let mut ended = 0;
         while ended < limits::TICK_CORDONS_MAX {
-            let due = self.cordon_ends.first().filter(|end| end.0 <= self.meta.clock());
-            let Some(&(at, slot)) = due else { break };
-            self.cordon_ends.pop_first();
+            let due = self.cordon_ends.take_due(self.meta.clock());
+            let Some((at, slot)) = due else { break };
             // Some entries are of cordons that ended earlier. They must not count, because a member that was loaded
             // from an image has none of them.
             let ends = self.slot(slot).is_some_and(|held| held.cordoned_until() == Some(at));
@@ -389,7 +391,7 @@ impl Ledger {
     /// Builds the order in which cordons for failures end.
     pub(crate) fn derive_cordon_ends(&mut self) {
         let ends = self.slots().filter_map(|(_, at, slot)| Some((slot.cordoned_until()?, at)));
-        self.cordon_ends = ends.collect();
+        self.cordon_ends = CordonEnds::of(ends);
     }
 
     fn emit_own_cordon(&mut self, ctx: &Context, slot: SlotRef, cordoned: bool, reason: String) {

@@ -58,7 +58,7 @@ impl Ledger {
     pub fn next_deadline(&self) -> Option<LedgerMs> {
         let rows = self.runs.first_wait().map(|wait| wait.0);
         let incidents = self.runs.first_incident_end();
-        let cordons = self.cordon_ends.first().map(|end| end.0);
+        let cordons = self.cordon_ends.first();
         let clients = self.clients.next_end();
         let stores = self.stores.next_end();
         let jobs = self.jobs.next_time();

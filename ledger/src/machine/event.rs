@@ -213,25 +213,36 @@ pub enum EventKind {
     },
 }
 
+/// The events since the last call of [`Ledger::take_events`]. Only an [`Emitter`] adds one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Events(Vec<Event>);
+
+impl Events {
+    /// Drops all of them.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
 /// Where a domain emits the events of an operation.
 pub(crate) struct Emitter<'a> {
     pub(crate) ctx: &'a Context,
-    events: &'a mut Vec<Event>,
+    events: &'a mut Events,
 }
 
 impl<'a> Emitter<'a> {
-    pub(crate) fn new(ctx: &'a Context, events: &'a mut Vec<Event>) -> Self {
+    pub(crate) fn new(ctx: &'a Context, events: &'a mut Events) -> Self {
         Self { ctx, events }
     }
 
     /// Notes that something happened.
     pub(crate) fn emit(&mut self, kind: EventKind) {
         let (index, wall_ms) = (self.ctx.index(), self.ctx.wall_ms);
-        let position = match self.events.last() {
+        let position = match self.events.0.last() {
             Some(last) if last.index == index => last.position + 1,
             _ => 0,
         };
-        self.events.push(Event { index, position, wall_ms, kind });
+        self.events.0.push(Event { index, position, wall_ms, kind });
     }
 }
 
@@ -263,6 +274,6 @@ impl Ledger {
 
     /// Takes the events of the entries applied since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
-        std::mem::take(&mut self.events)
+        std::mem::take(&mut self.events.0)
     }
 }

@@ -7,6 +7,7 @@
 //! What concerns several domains is a function here or in the folder of the operation that causes it. It calls one
 //! domain after the other, in a fixed order.
 
+use crate::batch::cordon_ends::CordonEnds;
 use crate::batch::eligibility::Eligibility;
 use crate::batch::incident_slots::IncidentSlots;
 use crate::batch::run_lists::RunLists;
@@ -22,13 +23,13 @@ use crate::identity::namespace::{self, Namespaces};
 use crate::identity::revocation::Revocations;
 use crate::identity::token::Tokens;
 use crate::kernel::deadline_queue::Deadlines;
-use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SlotRef};
-use crate::machine::event::Event;
+use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo};
+use crate::machine::event::Events;
 use crate::training::dataset::Datasets;
 use crate::training::job::Jobs;
 use crate::training::store::Stores;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The position of a log entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -78,15 +79,15 @@ pub struct Ledger {
     pub(crate) run_lists: RunLists,
     /// What has changed for turns since this operation began.
     pub(crate) turn_changes: TurnChanges,
-    /// When cordons for failures of rows end. Some entries are of cordons that ended earlier.
-    pub(crate) cordon_ends: BTreeSet<(LedgerMs, SlotRef)>,
+    /// When cordons for failures of rows end.
+    pub(crate) cordon_ends: CordonEnds,
     /// Which slots have incidents with a row.
     pub(crate) incident_slots: IncidentSlots,
     /// Whether the record of [`Meta`] differs from the image.
     pub(super) meta_dirty: bool,
     pub(super) digest_request: Option<u64>,
     /// Events since the last call of `take_events`. Not part of the state.
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Events,
     pub(super) scratch: Vec<u8>,
 }
 
@@ -180,7 +181,7 @@ impl Ledger {
             index: Eligibility::default(),
             run_lists: RunLists::default(),
             turn_changes: TurnChanges::default(),
-            cordon_ends: BTreeSet::new(),
+            cordon_ends: CordonEnds::default(),
             incident_slots: IncidentSlots::default(),
             stores: Stores::default(),
             jobs: Jobs::default(),
@@ -191,7 +192,7 @@ impl Ledger {
             settings: ClusterSettings::default(),
             meta_dirty: false,
             digest_request: None,
-            events: Vec::new(),
+            events: Events::default(),
             scratch: Vec::new(),
         }
     }
