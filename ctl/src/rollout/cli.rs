@@ -208,7 +208,7 @@ pub(super) struct ResultsArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
-    /// The run's name
+    /// The run's name; only one, because a directory has the output of one run
     #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
     pub(super) run: String,
     /// Directory to write the files into
@@ -243,16 +243,16 @@ pub(super) struct ExportArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
-    /// The run's name
-    #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
-    pub(super) run: String,
-    /// Compare this directory's files with the run, byte for byte
+    /// The run's name, or several
+    #[arg(value_name = "RUN", required = true, add = completer::of(Names::Runs))]
+    pub(super) runs: Vec<String>,
+    /// With one name: compare this directory's files with the run, byte for byte
     #[arg(long, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
     /// Format of these files [default: determined from manifest.json or the file names]
     #[arg(long, value_enum, value_name = "FORMAT", requires = "output")]
     pub(super) format: Option<OutputFormat>,
-    /// Format of the printed report; `--format` is that of the compared files
+    /// Format of the report of each run; `--format` is that of the compared files
     #[arg(
         short = 'o',
         long = "report",

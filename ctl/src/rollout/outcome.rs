@@ -1,7 +1,7 @@
 //! Owns: the final message of `infer batch`, `export` and `verify`, as text for people or as JSON for programs.
 //!
-//! Invariant: with `-o json`, stdout has one document and nothing else; the text about a written output goes to
-//! stderr. The JSON is versioned like that of `rolloutctl`.
+//! Invariant: with `-o json`, stdout has one document, or one per line for several runs, and nothing else; the text
+//! about a written output goes to stderr. The JSON is versioned like that of `rolloutctl`.
 //! Absent: commands that fail; they print the reason on stderr, and their exit status gives its kind.
 
 use std::path::Path;
@@ -29,14 +29,19 @@ pub(super) enum OutcomeFormat {
 impl OutcomeFormat {
     /// Prints a report to stdout.
     pub(super) fn print<R: Report>(self, report: &R) -> Result<(), BatchError> {
-        let format = match self {
+        output::emit(self.format(), report).map_err(unprinted)
+    }
+
+    /// Prints one of several reports to stdout; a JSON document is then one line.
+    pub(super) fn print_next<R: Report>(self, report: &R) -> Result<(), BatchError> {
+        output::emit_next(self.format(), report).map_err(unprinted)
+    }
+
+    fn format(self) -> Format {
+        match self {
             Self::Table => Format::Table,
             Self::Json => Format::Json,
-        };
-        output::emit(format, report).map_err(|error| BatchError::Output {
-            path: "standard output".into(),
-            source: std::io::Error::other(error),
-        })
+        }
     }
 
     /// Prints the report of a written output: JSON on stdout, or text on stderr.
@@ -49,6 +54,10 @@ impl OutcomeFormat {
             }
         }
     }
+}
+
+fn unprinted(error: anyhow::Error) -> BatchError {
+    BatchError::Output { path: "standard output".into(), source: std::io::Error::other(error) }
 }
 
 /// A run's written output.

@@ -1,6 +1,7 @@
-//! Owns: `rollout verify RUN`.
+//! Owns: `rollout verify RUN...`.
 //!
-//! Invariant: exit status 0 means that everything was proven.
+//! Invariant: exit status 0 means that everything was proven. If one of several runs fails, the others are still
+//! verified, and the exit status is the worst.
 //! Absent: what it proves (`export::verify`).
 
 use std::path::Path;
@@ -8,21 +9,50 @@ use std::sync::Arc;
 
 use super::cli::VerifyArgs;
 use super::export::store_of;
-use super::on_wait;
 use super::outcome::VerifyOutcome;
+use super::{explain, on_wait};
 use crate::batch::error::BatchError;
 use crate::batch::submit;
-use crate::connect::ConnectArgs;
+use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::export::format::OutputFormat;
 use crate::export::output::Layout;
 use crate::export::{self, Source, verify};
 use crate::progress::Progress;
+use crate::stdio::to_stderr;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, BatchError> {
+    let several = args.runs.len() > 1;
+    if several && args.output.is_some() {
+        let message = "--output names the directory of one run: give one name";
+        return Err(BatchError::Usage(message.to_owned()));
+    }
     let settings = connect.settings()?;
-    let progress = Arc::new(Progress::new(args.quiet));
-    let client = settings.client(Some(on_wait(&progress)))?;
-    let described = submit::describe(&client, &settings.namespace, &args.run).await?;
+    let mut worst = 0_u8;
+    for run in &args.runs {
+        let progress = Arc::new(Progress::new(args.quiet));
+        let outcome = verify_one(&settings, args, run, &progress).await;
+        progress.finish();
+        match outcome {
+            Ok(outcome) if several => args.report.print_next(&outcome)?,
+            Ok(outcome) => args.report.print(&outcome)?,
+            Err(error) if several => {
+                to_stderr(&format!("{run}: {}", explain(&error)));
+                worst = worst.max(error.exit_code());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(worst)
+}
+
+async fn verify_one(
+    settings: &ConnectSettings,
+    args: &VerifyArgs,
+    run: &str,
+    progress: &Arc<Progress>,
+) -> Result<VerifyOutcome, BatchError> {
+    let client = settings.client(Some(on_wait(progress)))?;
+    let described = submit::describe(&client, &settings.namespace, run).await?;
     let store = store_of(&client, &described).await?;
     let default = OutputFormat::of_spec(&export::full_spec(&store, &described).await?);
     let layout = match &args.output {
@@ -32,13 +62,11 @@ pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, 
     let format = layout.map_or(default, |layout| layout.format);
     let source = Source { client: &client, store, described: &described, partial: false, format };
     let output = args.output.as_deref().zip(layout);
-    let outcome = verify::verify(&source, output, &progress).await;
-    progress.finish();
-    let verified = outcome?;
+    let verified = verify::verify(&source, output, progress).await?;
     let totals = verified.totals;
-    args.report.print(&VerifyOutcome {
+    Ok(VerifyOutcome {
         namespace: settings.namespace.clone(),
-        run: args.run.clone(),
+        run: run.to_owned(),
         rows: totals.rows,
         done: totals.done,
         failed: totals.failed,
@@ -46,8 +74,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, 
         parts: totals.parts,
         input_digest: blake3::Hash::from_bytes(verified.input_digest).to_hex().to_string(),
         output: args.output.as_ref().map(|dir| dir.display().to_string()),
-    })?;
-    Ok(0)
+    })
 }
 
 /// The layout of a directory: the requested one, or the existing one.

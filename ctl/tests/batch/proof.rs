@@ -1,7 +1,7 @@
 //! The defects that `rollout verify` detects.
 
 use super::cluster::{FakeBehavior, TestCluster};
-use super::command::{Job, files_below};
+use super::command::{CommandOutcome, Job, files_below};
 
 fn input() -> String {
     (0..500).map(|n| format!("{{\"prompt\":\"p{n}\"}}\n")).collect()
@@ -57,6 +57,53 @@ fn a_changed_object_is_noticed() {
         std::fs::write(&object, &good).unwrap();
     }
     assert_eq!(job.run(&["verify", "r"]).code, 0);
+}
+
+/// The runs of the reports, which are one document per line.
+fn reported(ended: &CommandOutcome) -> Vec<String> {
+    let run = |line: &str| {
+        let document: serde_json::Value = serde_json::from_str(line).unwrap();
+        document["data"]["run"].as_str().unwrap().to_owned()
+    };
+    ended.stdout.lines().map(run).collect()
+}
+
+#[test]
+fn of_several_runs_each_has_its_report_and_the_others_are_verified_if_one_fails() {
+    let cluster = TestCluster::start();
+    for name in ["a", "b"] {
+        let submitted = Job::new(&cluster, name, &input()).batch(&["--name", name]);
+        assert_eq!(submitted.code, 0, "{submitted:?}");
+    }
+    let job = Job::new(&cluster, "job", &input());
+    let both = job.run(&["verify", "a", "b"]);
+    assert_eq!(both.code, 0, "{both:?}");
+    let named = both.stdout.lines().filter_map(|line| line.strip_prefix("run "));
+    assert_eq!(named.map(str::trim).collect::<Vec<_>>(), ["a", "b"], "{both:?}");
+    let ended = job.run(&["verify", "a", "nope", "b", "-o", "json"]);
+    assert_eq!(ended.code, 4, "{ended:?}");
+    assert_eq!(reported(&ended), ["a", "b"], "{ended:?}");
+    assert!(ended.stderr.contains("nope: error: "), "{ended:?}");
+    assert!(ended.stderr.contains("RO-2001"), "{ended:?}");
+
+    let objects = files_below(&cluster.dir.path().join("store/runs/default/a"));
+    std::fs::remove_file(&objects[0]).unwrap();
+    let ended = job.run(&["verify", "a", "b", "-o", "json"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert_eq!(reported(&ended), ["b"], "{ended:?}");
+    assert!(ended.stderr.contains("a: error: "), "{ended:?}");
+    // The highest status, wherever it is in the list.
+    assert_eq!(job.run(&["verify", "nope", "a"]).code, 4);
+}
+
+#[test]
+fn a_directory_is_compared_with_one_run() {
+    let cluster = TestCluster::start();
+    let job = Job::new(&cluster, "job", &input());
+    assert_eq!(job.batch(&["--name", "r"]).code, 0);
+    let refused = job.run(&["verify", "r", "r", "--output", "out"]);
+    assert_eq!((refused.code, &*refused.stdout), (2, ""), "{refused:?}");
+    assert!(refused.stderr.contains("--output names the directory of one run"), "{refused:?}");
 }
 
 #[test]
