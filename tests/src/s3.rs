@@ -53,6 +53,10 @@ struct State {
     overloaded: BTreeSet<String>,
     /// Processes whose requests are held.
     held: BTreeSet<String>,
+    /// How many more segments a process may store before its writes of segments are held.
+    segments_left: BTreeMap<String, u64>,
+    /// Requests that are held now.
+    waiting: u64,
     faults: StoreFaults,
     requests: u64,
     /// Counts of requests by process and kind.
@@ -176,6 +180,22 @@ impl S3 {
         };
     }
 
+    /// Lets a process store this many more segments and holds its writes of others; `None` releases them. A write is
+    /// carried out when it is released, even if its process has died.
+    pub fn limit_segments(&self, name: &str, left: Option<u64>) {
+        let key = format!("key-{name}");
+        let mut state = self.lock();
+        match left {
+            Some(left) => state.segments_left.insert(key, left),
+            None => state.segments_left.remove(&key),
+        };
+    }
+
+    /// How many requests are held now.
+    pub fn held_requests(&self) -> u64 {
+        self.lock().waiting
+    }
+
     /// How many requests were answered with busy, and how many answers to writes were lost.
     pub fn misbehaved(&self) -> (u64, u64) {
         let state = self.lock();
@@ -213,8 +233,12 @@ impl S3 {
                 // This simulates the store's latency; the test does not wait here.
                 std::thread::sleep(Duration::from_millis(self.lock().requests * 7919 % slow));
             }
-            while self.holds(&request) {
-                std::thread::sleep(HELD_AGAIN);
+            if self.holds(&request) {
+                self.lock().waiting += 1;
+                while self.holds(&request) {
+                    std::thread::sleep(HELD_AGAIN);
+                }
+                self.lock().waiting -= 1;
             }
             let Some(answer) = self.answer(&request) else { return Ok(()) };
             respond(stream, &request.method, &answer)?;
@@ -222,8 +246,21 @@ impl S3 {
         Ok(())
     }
 
+    /// Whether a request is held. A segment that is not held counts against the limit of its process.
     fn holds(&self, request: &Request) -> bool {
-        self.signer(request).is_some_and(|key| self.lock().held.contains(key))
+        let Some(key) = self.signer(request) else { return false };
+        let mut state = self.lock();
+        if state.held.contains(key) {
+            return true;
+        }
+        match state.segments_left.get_mut(key) {
+            Some(left) if asked_for(request) == "PUT segments" => {
+                let holds = *left == 0;
+                *left = left.saturating_sub(1);
+                holds
+            }
+            _ => false,
+        }
     }
 
     fn signer<'a>(&self, request: &'a Request) -> Option<&'a str> {

@@ -1,6 +1,8 @@
 //! Submitting the same batch again: after edits, concurrently, and after everything was killed. Nothing that is
 //! finished runs again, and no prompt gets another's completion.
 
+mod several_segments;
+
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, Process, WorkerOptions, eventually};
 use serde_json::Value;
