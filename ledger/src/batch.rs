@@ -54,6 +54,7 @@ mod seeded_bugs;
 pub(crate) mod segment;
 pub(crate) mod session_leases;
 pub(crate) mod set_deadline;
+pub(crate) mod set_weight;
 pub(crate) mod slot_incidents;
 pub(crate) mod spec;
 pub(crate) mod speculative_attempt;

@@ -24,7 +24,7 @@ use crate::leader::dispatch;
 use v1::worker_message::Kind as Up;
 
 /// The number of kinds of messages.
-pub const KINDS: u8 = 43;
+pub const KINDS: u8 = 44;
 
 fn read<M: Message + Default>(bytes: &[u8]) -> Checked<M> {
     M::decode(bytes).map_err(|error| invalid(error.to_string()))
@@ -54,6 +54,7 @@ pub(crate) fn operations(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec
         kind @ 18..27 => of_jobs(kind, bytes),
         41 => of_settings(bytes),
         42 => set_deadline(ledger, &read(bytes)?),
+        43 => set_weight(ledger, &read(bytes)?),
         kind => of_training(ledger, kind, bytes),
     }
 }
@@ -130,6 +131,12 @@ fn set_deadline(ledger: &Ledger, r: &v1::SetDeadlineRequest) -> Checked<Vec<Op>>
     let run = run_of(ledger, &r.namespace, &r.name)?;
     let set = op::SetDeadline { run, deadline_ms: r.deadline_ms };
     one(r.request.as_ref(), OpKind::SetDeadline(set))
+}
+
+fn set_weight(ledger: &Ledger, r: &v1::SetWeightRequest) -> Checked<Vec<Op>> {
+    let run = run_of(ledger, &r.namespace, &r.name)?;
+    let set = op::SetWeight { run, weight: r.weight };
+    one(r.request.as_ref(), OpKind::SetWeight(set))
 }
 
 fn add_segments(ledger: &Ledger, r: &v1::AddSegmentsRequest) -> Checked<Vec<Op>> {

@@ -222,6 +222,20 @@ impl v1::runs_server::Runs for RunsService {
         Ok(Response::new(v1::SetDeadlineResponse { header: Some(self.0.header()) }))
     }
 
+    async fn set_weight(
+        &self,
+        request: Request<v1::SetWeightRequest>,
+    ) -> Result<Response<v1::SetWeightResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        self.0.reading().await?;
+        let run = self.0.find_run(&identity, &r.namespace, &r.name)?;
+        let id = self.0.request_in(&identity, r.request.as_ref())?;
+        let set = op::SetWeight { run, weight: r.weight };
+        self.0.apply(Some(id), OpKind::SetWeight(set)).await?;
+        Ok(Response::new(v1::SetWeightResponse { header: Some(self.0.header()) }))
+    }
+
     async fn list_runs(
         &self,
         request: Request<v1::ListRunsRequest>,

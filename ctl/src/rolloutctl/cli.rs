@@ -223,6 +223,7 @@ mod tests {
         for (verb, names) in [
             ("run retry --failed", "a b"),
             ("run set-deadline --none", "a b"),
+            ("run set-weight --weight 3", "a b"),
             ("job delete", "a b"),
             ("dataset delete", "a b"),
             ("token revoke", "a b"),

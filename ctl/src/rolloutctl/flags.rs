@@ -89,11 +89,12 @@ pub(super) mod tests {
     }
 
     /// Lines of verbs that need more than a few words.
-    const LINES: [&str; 21] = [
+    const LINES: [&str; 22] = [
         "job shard describe job --dataset data",
         "shard describe job --dataset data",
         "run retry eval --failed",
         "run set-deadline eval --none",
+        "run set-weight eval --weight 3",
         "namespace set-quota team-a --runs-max 3",
         "dataset create data --uri s3://b/{shard} --samples 10",
         "job checkpoint prune job --keep-last 3",

@@ -11,6 +11,7 @@ pub(super) mod pause;
 pub(super) mod resume;
 pub(super) mod retry;
 pub(super) mod set_deadline;
+pub(super) mod set_weight;
 pub(super) mod summary;
 pub(super) mod watch;
 

@@ -1,7 +1,7 @@
 //! What a run asks for, what a slot offers, and when the two fit.
 //!
-//! *Invariant:* a spec never changes after the run was created, except for its deadline (`set_deadline.rs`); two
-//! submissions with the same spec digest are the same run.
+//! *Invariant:* a spec never changes after the run was created, except for its deadline (`set_deadline.rs`) and its
+//! weight (`set_weight.rs`); two submissions with the same spec digest are the same run.
 
 use crate::batch::store_access::StoreAccess;
 use crate::kernel::condition;
@@ -106,9 +106,7 @@ impl RunSpec {
         if self.priority > limits::PRIORITY_MAX {
             return Err(Rejection::Invalid(format!("priority is over {}", limits::PRIORITY_MAX)));
         }
-        if self.weight == 0 || self.weight > limits::WEIGHT_MAX {
-            return Err(Rejection::Invalid(format!("weight is not 1 to {}", limits::WEIGHT_MAX)));
-        }
+        check_weight(self.weight)?;
         if self.attempts_max == 0 || self.attempts_max > limits::HISTORY_MAX as u32 {
             let max = limits::HISTORY_MAX;
             return Err(Rejection::Invalid(format!("attempts_max is not 1 to {max}")));
@@ -122,6 +120,17 @@ impl RunSpec {
         let spec = Self { input_name: String::new(), ..self.clone() };
         *blake3::hash(&crate::kernel::codec::encode(&spec)).as_bytes()
     }
+}
+
+/// Checks the bounds of a weight, of a new run or of one that gets another.
+///
+/// # Errors
+/// [`Rejection::Invalid`] with the bounds.
+pub(super) fn check_weight(weight: u32) -> Result<(), Rejection> {
+    if weight == 0 || weight > limits::WEIGHT_MAX {
+        return Err(Rejection::Invalid(format!("weight is not 1 to {}", limits::WEIGHT_MAX)));
+    }
+    Ok(())
 }
 
 /// What one slot of a worker can run.

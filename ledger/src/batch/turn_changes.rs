@@ -12,7 +12,7 @@ pub(crate) struct TurnChanges {
     joining: BTreeSet<RunNo>,
     /// Runs that have no rows to give, and had some before.
     resting: BTreeSet<RunNo>,
-    /// Namespaces in which slots have gone, or runs came, ended, were paused or resumed.
+    /// Namespaces in which slots have gone, or runs came, ended, were paused or resumed, or got another weight.
     reshaped: BTreeSet<String>,
 }
 

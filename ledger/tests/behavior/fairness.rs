@@ -406,6 +406,15 @@ fn service_of_long_ago_fades() {
 }
 
 #[test]
+fn a_run_that_is_far_ahead_gets_the_share_of_its_new_weight_without_waiting_for_the_others() {
+    let (mut bench, [ahead, behind], [_, shared]) = far_ahead();
+    bench.apply(Body::SetVersion(4));
+    bench.op(OpKind::SetWeight(op::SetWeight { run: ahead, weight: 3 }));
+    let waits = rows_before(&mut bench, shared, ahead, 8);
+    assert!(waits > 0 && waits <= 128 + 8, "{ahead} waited for {waits} rows of {behind}");
+}
+
+#[test]
 fn the_service_of_slots_is_forgotten_when_they_leave() {
     let (mut bench, [ahead, behind], [own, shared]) = far_ahead();
     bench.op(OpKind::Deregister(op::Deregister { session: own.session }));

@@ -53,6 +53,7 @@ pub(crate) enum Act {
     Close { run: u8, wrong: bool },
     Control { run: u8, action: RunAction },
     SetDeadline { run: u8, deadline_ms: u64 },
+    SetWeight { run: u8, weight: u32 },
     Seal { run: u8, stale: bool },
     Swept { run: u8 },
     Delete { run: u8 },
@@ -146,6 +147,9 @@ impl Act {
             }),
             Act::SetDeadline { run, deadline_ms } => {
                 OpKind::SetDeadline(op::SetDeadline { run: run_no(model, run), deadline_ms })
+            }
+            Act::SetWeight { run, weight } => {
+                OpKind::SetWeight(op::SetWeight { run: run_no(model, run), weight })
             }
             Act::Seal { run, stale } => {
                 let run = run_no(model, run);

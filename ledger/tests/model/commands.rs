@@ -107,6 +107,7 @@ names!(op, OPS, OpKind, {
     OpKind::Setting(SettingOp::CordonAfter(_)) => "set cordon-after",
     OpKind::SetDeadline(_) => "set deadline",
     OpKind::LoseTrainers(_) => "lose trainers",
+    OpKind::SetWeight(_) => "set weight",
 });
 
 names!(store_op, STORE_OPS, StoreOp, {
@@ -130,6 +131,7 @@ const DRY_RUNS: &[&str] = &[
     "retry all",
     "retry rows",
     "set deadline",
+    "set weight",
     "delete run",
     "close rendezvous",
     "abort barrier",

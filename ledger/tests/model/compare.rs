@@ -73,6 +73,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
         prop_assert_eq!(view.pending, run.pending());
         prop_assert_eq!(view.input_closed, run.closed);
         prop_assert_eq!(view.webhook, run.webhook, "of run {}", no);
+        prop_assert_eq!(view.spec.weight, run.weight, "weight of run {}", no);
         if run.ended() {
             prop_assert_eq!(view.ended_index, run.ended_index, "end of run {}", no);
             let swept = view.sealed.as_ref().is_some_and(|sealed| sealed.swept);

@@ -16,7 +16,7 @@ const AHEAD: u64 = 4 * limits::QUANTUM_ROWS as u64 * ROW;
 /// What was, before an operation.
 pub(crate) struct Before {
     giving: BTreeSet<u32>,
-    open: BTreeMap<u32, bool>,
+    open: BTreeMap<u32, (bool, u32)>,
     sessions: BTreeMap<SessionId, String>,
 }
 
@@ -41,19 +41,19 @@ impl Model {
         Before { giving: self.giving(), open: self.open(), sessions: self.session_names() }
     }
 
-    /// The runs that have not ended, and whether they are paused.
-    fn open(&self) -> BTreeMap<u32, bool> {
+    /// The runs that have not ended, whether they are paused, and their weights.
+    fn open(&self) -> BTreeMap<u32, (bool, u32)> {
         let runs = (1..).zip(&self.runs);
         let open =
             runs.filter(|(_, run)| matches!(run.state, RunState::Running | RunState::Paused));
-        open.map(|(no, run)| (no, run.state == RunState::Paused)).collect()
+        open.map(|(no, run)| (no, (run.state == RunState::Paused, run.weight))).collect()
     }
 
     fn session_names(&self) -> BTreeMap<SessionId, String> {
         self.workers.iter().map(|(session, w)| (*session, w.namespace.clone())).collect()
     }
 
-    /// The namespaces in which slots have gone, or the open runs are others.
+    /// The namespaces in which slots have gone, or the open runs or their weights are others.
     fn reshaped(&self, before: &Before) -> BTreeSet<String> {
         let gone =
             before.sessions.iter().filter(|(session, _)| !self.workers.contains_key(session));
@@ -216,12 +216,12 @@ impl Model {
                     matches!(r.state, RowState::Pending { .. }) && r.trial == Some(number)
                 };
                 let rows = run.rows.iter().filter(waits).count() as u64;
-                run.time += rows * ROW / u64::from(run.spec.weight);
+                run.time += rows * ROW / u64::from(run.weight);
                 trial = Some((no, number));
                 break;
             }
             let mut taken = 0;
-            while taken < u64::from(self.runs[no as usize - 1].spec.weight * limits::QUANTUM_ROWS) {
+            while taken < u64::from(self.runs[no as usize - 1].weight * limits::QUANTUM_ROWS) {
                 let serves =
                     *left > 0 && !self.cordoned(slot) && self.has_room(slot) && self.fits(no, slot);
                 let run = &mut self.runs[no as usize - 1];
@@ -233,7 +233,7 @@ impl Model {
                 taken += 1;
             }
             let run = &mut self.runs[no as usize - 1];
-            run.time += taken * ROW / u64::from(run.spec.weight);
+            run.time += taken * ROW / u64::from(run.weight);
             if taken > 0 && !order.contains(&no) {
                 order.push(no);
             }

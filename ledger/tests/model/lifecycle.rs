@@ -37,6 +37,7 @@ impl Model {
             namespace,
             name,
             deadline_ms: spec.deadline_ms,
+            weight: spec.weight,
             spec,
             folder,
             swept: false,
@@ -207,6 +208,21 @@ impl Model {
             )));
         }
         run.deadline_ms = deadline_ms;
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn set_weight(&mut self, no: RunNo, weight: u32) -> Outcome {
+        if self.version < 4 {
+            return Err(Rejection::VersionLow { needs: 4, version: self.version });
+        }
+        let run = self.run_of(no)?;
+        if run.ended() {
+            return Err(run.over());
+        }
+        if !(1..=100).contains(&weight) {
+            return Err(Rejection::Invalid("weight is not 1 to 100".into()));
+        }
+        run.weight = weight;
         Ok(Reply::Ok)
     }
 }

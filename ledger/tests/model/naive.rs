@@ -311,6 +311,7 @@ impl Model {
             OpKind::SetDeadline(op::SetDeadline { run, deadline_ms }) => {
                 self.set_deadline(run, deadline_ms)
             }
+            OpKind::SetWeight(op::SetWeight { run, weight }) => self.set_weight(run, weight),
         }
     }
 

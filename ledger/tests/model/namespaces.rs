@@ -72,6 +72,7 @@ impl Model {
             OpKind::ForgetRun(of) => run(of.run),
             OpKind::SettleWebhook(of) => run(of.run),
             OpKind::SetDeadline(of) => run(of.run),
+            OpKind::SetWeight(of) => run(of.run),
             OpKind::Complete(of) => run(of.run),
             OpKind::Deregister(of) => worker(of.session),
             OpKind::Suspect(of) => worker(of.session),

@@ -15,6 +15,8 @@ pub(crate) struct Run {
     pub(crate) created_at: u64,
     /// Counted from its creation, 0 for none. The spec keeps the one that was submitted.
     pub(crate) deadline_ms: u64,
+    /// Its share. As above.
+    pub(crate) weight: u32,
     pub(crate) webhook: WebhookState,
     pub(crate) resumed_index: u64,
     pub(crate) closed: bool,

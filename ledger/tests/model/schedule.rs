@@ -144,7 +144,7 @@ impl Model {
             let no = fitting[at];
             let run = &mut self.runs[no as usize - 1];
             if run.deficit == 0 && !alone {
-                run.deficit = u64::from(run.spec.weight * limits::QUANTUM_ROWS);
+                run.deficit = u64::from(run.weight * limits::QUANTUM_ROWS);
             }
             if let Some(&(number, _)) = offers.get(&no).filter(|o| o.1 || !served) {
                 let waits = |r: &&Row| {

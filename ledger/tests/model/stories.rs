@@ -170,6 +170,7 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
     ];
     let by = || prop::option::weighted(0.15, 0..6u8);
     let deadline = prop_oneof![2 => Just(0), 1 => 1..20_000u64, 2 => 20_000..90_000u64];
+    let weight = prop_oneof![8 => 1..5u32, 1 => 5..101u32, 1 => Just(0), 1 => Just(101)];
     prop_oneof![
         2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, other)| Act::Create { run, other }),
         8 => (run(), [0..9u8, 0..90u8], -4..2i8)
@@ -177,6 +178,7 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
         2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, wrong)| Act::Close { run, wrong }),
         2 => (run(), action).prop_map(|(run, action)| Act::Control { run, action }),
         1 => (run(), deadline).prop_map(|(run, deadline_ms)| Act::SetDeadline { run, deadline_ms }),
+        1 => (run(), weight).prop_map(|(run, weight)| Act::SetWeight { run, weight }),
         2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, stale)| Act::Seal { run, stale }),
         3 => run().prop_map(|run| Act::Swept { run }),
         3 => (run(), any::<bool>()).prop_map(|(run, forget)| match forget {

@@ -1,6 +1,6 @@
 //! Two models and two priorities share the workers.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions};
 
 fn worker(models: &str) -> WorkerOptions {
@@ -42,12 +42,35 @@ fn a_higher_priority_goes_first_and_no_slot_gets_a_model_that_it_does_not_offer(
 
 #[test]
 fn runs_of_one_priority_share_by_weight() -> Result<()> {
+    shared_three_to_one("[run]\nweight = 3\n", |_| Ok(()))
+}
+
+#[test]
+fn runs_share_by_the_weights_that_were_set_last() -> Result<()> {
+    shared_three_to_one("", |fleet| {
+        let set = |weight: &str| fleet.ctl(&["run", "set-weight", "heavy", "--weight", weight]);
+        let refused = set("101")?;
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        let names_bounds = stderr.contains("weight is not 1 to 100");
+        ensure!(!refused.status.success() && names_bounds, "{refused:?}");
+        let granted = set("3")?;
+        ensure!(granted.status.success(), "{granted:?}");
+        let described = fleet.ctl_json(&["run", "describe", "heavy"])?;
+        ensure!(described["spec"]["weight"] == 3, "{described}");
+        Ok(())
+    })
+}
+
+/// Two runs of which one has three times the weight of the other, by its batch file or by what happens to it before
+/// there is a worker.
+fn shared_three_to_one(lines: &str, before: impl Fn(&Fleet) -> Result<()>) -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
-    let mut heavy = Batch::submit(&fleet, "heavy", 3000, "[run]\nweight = 3\n")?;
+    let mut heavy = Batch::submit(&fleet, "heavy", 3000, lines)?;
     let mut light = Batch::submit(&fleet, "light", 3000, "[run]\nweight = 1\n")?;
     for batch in [&heavy, &light] {
         batch.until(&fleet, "the input is there", |c| c.pending == batch.rows);
     }
+    before(&fleet)?;
     fleet.start_worker("w", &worker("\"*\""))?;
     let taken = |b: &Batch| b.counts(&fleet).map_or(0, |c| c.rows - c.pending);
     heavy.until(&fleet, "half of the heavy one is given", |c| c.rows - c.pending >= 1500);

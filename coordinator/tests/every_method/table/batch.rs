@@ -63,6 +63,11 @@ pub(super) fn runs(f: &Fixture) -> Vec<Case> {
                 deadline_ms: 3_600_000,
             },
         ),
+        case(
+            "Runs/SetWeight",
+            Change,
+            &v1::SetWeightRequest { request: id(), namespace: default(), name: name(), weight: 3 },
+        ),
         case("Runs/ListRuns", Read, &v1::ListRunsRequest { namespace: default() }),
         case(
             "Runs/DescribeRun",

@@ -36,6 +36,7 @@ use crate::rolloutctl::run::pause::PauseArgs;
 use crate::rolloutctl::run::resume::ResumeArgs;
 use crate::rolloutctl::run::retry::RetryArgs;
 use crate::rolloutctl::run::set_deadline::SetDeadlineArgs;
+use crate::rolloutctl::run::set_weight::SetWeightArgs;
 use crate::rolloutctl::run::watch::WatchArgs;
 use crate::rolloutctl::shard::describe::DescribeArgs as ShardDescribeArgs;
 use crate::rolloutctl::shard::list::ListArgs as ShardListArgs;
@@ -65,6 +66,8 @@ branch! {
         Retry(RetryArgs),
         /// Set or remove the deadline of a run that has not ended
         SetDeadline(SetDeadlineArgs),
+        /// Set the weight of a run that has not ended
+        SetWeight(SetWeightArgs),
         /// Delete an ended run with its input, results and record
         Delete(DeleteArgs),
     }

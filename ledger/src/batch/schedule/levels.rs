@@ -5,15 +5,15 @@
 //!
 //! *Invariant:* every move of times here keeps the order of the runs of a group. A run that joins two groups merges
 //! them: the group behind is first moved up as a whole, so that it has no claim to what the other was served before.
-//! When slots go, or the set of open runs changes, other shares are fair from then on. How far a run was behind until
-//! then is forgotten except for [`AHEAD_MAX`].
+//! When slots go, or the open runs or their weights change, other shares are fair from then on. How far a run was
+//! behind until then is forgotten except for [`AHEAD_MAX`].
 //!
 //! A run joins whenever it has something to give again; a run at its cap does so after each completion. That costs
 //! one lookup per cohort of the run, and in a cohort with few needs one per need. Runs that join together are not
 //! listed until it is their turn, so none of them scans past the others. Groups are computed only if levels are more
-//! than [`AHEAD_MAX`] apart. Gaps are closed when a run opens, ends, is paused or resumed, and when a session ends,
-//! however many do in one `Tick`. Either costs the cohorts and the needs of the namespace, but not each pair of these
-//! ([`eligibility`](crate::batch::eligibility)); closing gaps also costs a sort of its turns.
+//! than [`AHEAD_MAX`] apart. Gaps are closed when a run opens, ends, is paused or resumed or gets another weight, and
+//! when a session ends, however many do in one `Tick`. Either costs the cohorts and the needs of the namespace, but not
+//! each pair of these ([`eligibility`](crate::batch::eligibility)); closing gaps also costs a sort of its turns.
 
 use super::fair::AHEAD_MAX;
 use crate::batch::eligibility::{CohortNo, NeedNo, Turn};
@@ -73,7 +73,8 @@ impl Ledger {
         self.list(turn.run, Some(Turn { time, ..turn }));
     }
 
-    /// A run was created, ended, paused or resumed: the fair shares in its namespace may have changed.
+    /// A run was created, ended, paused or resumed, or got another weight: the fair shares in its namespace may have
+    /// changed.
     pub(crate) fn reshape_with(&mut self, no: RunNo) {
         if let Some(run) = self.runs.get(&no) {
             self.turn_changes.reshape(&run.head.namespace);
@@ -164,9 +165,9 @@ impl Ledger {
         turns.filter(|turn| !joining.contains(&turn.run))
     }
 
-    /// Slots of a namespace have gone, or its open runs are others: a run that was behind because it had fewer slots for
-    /// itself may share with those ahead of it from now on, and would keep them waiting until it has caught up. Within
-    /// each group, runs that are further behind the next one than [`AHEAD_MAX`] are moved up.
+    /// Slots of a namespace have gone, or its open runs or their weights are others: a run that was behind because it
+    /// had fewer slots for itself may share with those ahead of it from now on, and would keep them waiting until it has
+    /// caught up. Within each group, runs that are further behind the next one than [`AHEAD_MAX`] are moved up.
     fn close_gaps(&mut self, namespace: &str, joining: &BTreeSet<RunNo>) {
         let mut moved = Vec::new();
         for priority in self.index.priorities(namespace) {

@@ -197,4 +197,6 @@ operations! {
     46 SetDeadline(crate::batch::set_deadline::SetDeadline),
     /// Trainers of a job were silent for too long.
     47 LoseTrainers(crate::training::lose_trainers::LoseTrainers),
+    /// Changes the weight of a run that has not ended.
+    48 SetWeight(crate::batch::set_weight::SetWeight),
 }

@@ -34,7 +34,8 @@ kinds! {
     op(OpKind): OpenClient CreateRun AddSegments CloseInput ControlRun Register Deregister Suspect Unsuspect Drain Claim
         Complete Fail Nack SetNamespace Steal ClaimSpeculatively EngineDied Cordon RetryRows ReuseResults Seal DeleteRun ForgetRun Store
         DropStore Join Participate Leave LoseParticipant CloseRendezvous Arrive AbortBarrier Dataset Trainer Shard Checkpoint
-        Swept SetQuota SettleWebhook Token SuspectWithUnreportedStarts Revocation Member RoundStore Setting SetDeadline LoseTrainers;
+        Swept SetQuota SettleWebhook Token SuspectWithUnreportedStarts Revocation Member RoundStore Setting SetDeadline LoseTrainers
+        SetWeight;
     run_action(RunAction): Pause Resume Cancel;
     failure(FailureClass): InvalidRow Transient OutOfMemory EngineDied InputUnreadable StoreRefused;
     store_op(StoreOp): Set Add CompareSet Append Delete Push Pop;

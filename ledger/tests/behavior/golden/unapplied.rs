@@ -49,6 +49,7 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
         ("set_deadline", set_deadline()),
         ("scoped_ops", scoped_ops()),
         ("lose_trainers", lose_trainers()),
+        ("set_weight", op(OpKind::SetWeight(op::SetWeight { run: RunNo(300), weight: 3 }))),
     ]
 }
 

@@ -102,6 +102,11 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             run: run(world, &args.text("run")?)?,
             deadline_ms: args.number("deadline", 0)?,
         }),
+        // Example: set-weight run=chat weight=3
+        "set-weight" => OpKind::SetWeight(op::SetWeight {
+            run: run(world, &args.text("run")?)?,
+            weight: args.number("weight", 0)?,
+        }),
         // Example: seal run=chat at=7, with a manifest as of its end at 7; without `at`: as of now
         "seal" => seal(world, args)?,
         "swept" => OpKind::Swept(op::Swept { run: run(world, &args.text("run")?)? }),

@@ -186,6 +186,8 @@ fn operators() -> Story {
     let set =
         v1::SetDeadlineRequest { name, request, deadline_ms: 86_400_000, ..Default::default() };
     story.send(42, &set);
+    let (name, request) = ("r".to_owned(), story.id());
+    story.send(43, &v1::SetWeightRequest { name, request, weight: 3, ..Default::default() });
     let action = v1::RunAction::Cancel.into();
     let (name, request) = ("r".to_owned(), story.id());
     story.send(4, &v1::ControlRunRequest { name, request, action, ..Default::default() });
