@@ -134,10 +134,12 @@ pub fn store_of(
 }
 
 /// Whether two specs belong to the same run, in a cluster with the store `cluster`, which a spec need not name. The
-/// input's file names do not count, and neither does the deadline, which may be changed while the run is open.
+/// input's file names do not count, and neither do the deadline and the weight, which may be changed while the run is
+/// open.
 pub fn same_spec(a: &v1::RunSpec, b: &v1::RunSpec, cluster: &str) -> bool {
     let plain = |spec: &v1::RunSpec| {
-        let mut spec = v1::RunSpec { input_name: String::new(), deadline_ms: 0, ..spec.clone() };
+        let mut spec =
+            v1::RunSpec { input_name: String::new(), deadline_ms: 0, weight: 0, ..spec.clone() };
         if same_store(&spec.store_url, cluster) {
             spec.store_url.clear();
         }
@@ -199,9 +201,9 @@ mod tests {
 
     #[test]
     fn a_spec_that_names_the_clusters_store_is_that_of_one_without_a_store() {
-        let of = |url: &str, weight| {
+        let of = |url: &str, priority| {
             let (store_url, input_name) = (url.to_owned(), url.to_owned());
-            v1::RunSpec { store_url, input_name, weight, ..v1::RunSpec::default() }
+            v1::RunSpec { store_url, input_name, priority, ..v1::RunSpec::default() }
         };
         let same = |one: &str, other: &str| same_spec(&of(one, 1), &of(other, 1), "s3://own/a");
         for own in ["", "s3://own/a", "s3://own/a/"] {
@@ -213,9 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn a_run_whose_deadline_was_changed_is_the_same_run() {
-        let ends_after = |deadline_ms| v1::RunSpec { deadline_ms, ..v1::RunSpec::default() };
-        assert!(same_spec(&ends_after(0), &ends_after(3_600_000), "s3://own/a"));
+    fn a_run_whose_deadline_or_weight_was_changed_is_the_same_run() {
+        let of = |deadline_ms, weight| v1::RunSpec { deadline_ms, weight, ..Default::default() };
+        assert!(same_spec(&of(0, 1), &of(3_600_000, 1), "s3://own/a"));
+        assert!(same_spec(&of(0, 1), &of(0, 3), "s3://own/a"));
     }
 
     #[test]

@@ -91,26 +91,29 @@ fn an_input_that_was_whole_after_all_is_closed_by_the_command_without_the_flag()
 }
 
 #[test]
-fn an_open_run_continues_with_its_deadline_whatever_the_batch_file_says() {
-    let cluster = TestCluster::start();
-    let job = Job::new(&cluster, "job", &rows(&["a", "b"]));
-    assert_eq!(job.batch(&["--name", "r", "--keep-open", "--detach"]).code, 0);
-    let config = job.read("batch.toml");
-    job.write("batch.toml", &format!("{config}[run]\ndeadline_s = 3600\n"));
-    let note = "run r keeps its deadline; `rolloutctl run set-deadline` changes it";
-    let resumed = ["--resume", "r", "--keep-open", "--detach"];
-    for more in [&["--keep-open", "--detach"][..], &resumed, &[]] {
-        let ended = job.batch(more);
-        assert_eq!(ended.code, 0, "{more:?}: {ended:?}");
-        assert_eq!(ended.stderr.matches(note).count(), 1, "{more:?}: {ended:?}");
+fn an_open_run_continues_with_its_deadline_and_weight_whatever_the_batch_file_says() {
+    for (setting, line) in [("deadline", "deadline_s = 3600"), ("weight", "weight = 3")] {
+        let cluster = TestCluster::start();
+        let job = Job::new(&cluster, "job", &rows(&["a", "b"]));
+        assert_eq!(job.batch(&["--name", "r", "--keep-open", "--detach"]).code, 0);
+        let config = job.read("batch.toml");
+        job.write("batch.toml", &format!("{config}[run]\n{line}\n"));
+        let note = format!("run r keeps its {setting}; `rolloutctl run set-{setting}` changes it");
+        let resumed = ["--resume", "r", "--keep-open", "--detach"];
+        for more in [&["--keep-open", "--detach"][..], &resumed, &[]] {
+            let ended = job.batch(more);
+            assert_eq!(ended.code, 0, "{line} {more:?}: {ended:?}");
+            let notes = ended.stderr.matches(note.as_str()).count();
+            assert_eq!(notes, 1, "{line} {more:?}: {ended:?}");
+        }
+        // That of a run that has ended cannot be changed.
+        for more in [&["--resume", "r"][..], &[]] {
+            let ended = job.batch(more);
+            assert_eq!(ended.code, 0, "{line} {more:?}: {ended:?}");
+            assert!(!ended.stderr.contains("keeps its"), "{line} {more:?}: {ended:?}");
+        }
+        assert_eq!(cluster.state.lock().runs.len(), 1);
     }
-    // The deadline of a run that has ended cannot be changed.
-    for more in [&["--resume", "r"][..], &[]] {
-        let ended = job.batch(more);
-        assert_eq!(ended.code, 0, "{more:?}: {ended:?}");
-        assert!(!ended.stderr.contains("deadline"), "{more:?}: {ended:?}");
-    }
-    assert_eq!(cluster.state.lock().runs.len(), 1);
 }
 
 #[test]

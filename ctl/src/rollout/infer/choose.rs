@@ -74,7 +74,7 @@ impl Batch<'_> {
             return Ok(None);
         }
         if self.args.keep_open && !run.input_closed {
-            self.note_deadline(&run, &spec);
+            self.note_kept_settings(&run, &spec);
             return Ok(Some(Choice::Append(run.name)));
         }
         let have = have.iter().map(|(blob, _)| digest_of(blob)).collect::<Result<Vec<_>, _>>();
@@ -93,7 +93,7 @@ impl Batch<'_> {
         }
         let choice = revision::compare(&run, &have, &ours);
         if choice.is_some() {
-            self.note_deadline(&run, &spec);
+            self.note_kept_settings(&run, &spec);
         }
         match choice {
             None if !run.input_closed && !self.args.replace => {
@@ -103,14 +103,20 @@ impl Batch<'_> {
         }
     }
 
-    /// If the deadline of the open run differs from that of the batch file, prints how to change it.
-    pub(super) fn note_deadline(&self, run: &v1::RunSummary, spec: &v1::RunSpec) {
-        if spec.deadline_ms != self.spec.deadline_ms && !watch::ended(run) {
-            self.progress.note(&format!(
-                "run {} keeps its deadline; `rolloutctl run set-deadline` changes it, from cluster version 4 on \
-                 (`rolloutctl cluster upgrade`)",
-                run.name
-            ));
+    /// If the deadline or the weight of the open run differs from that of the batch file, prints how to change it.
+    pub(super) fn note_kept_settings(&self, run: &v1::RunSummary, spec: &v1::RunSpec) {
+        let differing = [
+            ("deadline", spec.deadline_ms != self.spec.deadline_ms),
+            ("weight", spec.weight != self.spec.weight),
+        ];
+        for (setting, differs) in differing {
+            if differs && !watch::ended(run) {
+                self.progress.note(&format!(
+                    "run {} keeps its {setting}; `rolloutctl run set-{setting}` changes it, from cluster version 4 on \
+                     (`rolloutctl cluster upgrade`)",
+                    run.name
+                ));
+            }
         }
     }
 

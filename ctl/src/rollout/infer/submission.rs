@@ -43,7 +43,7 @@ impl Batch<'_> {
             return Ok(false);
         }
         if let Some(spec) = same {
-            self.note_deadline(&run, &spec);
+            self.note_kept_settings(&run, &spec);
         }
         // With --keep-open the caller wants to append; the upload then reports that the run is closed.
         if self.args.keep_open {
