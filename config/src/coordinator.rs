@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::leader::{Audit, Autoscale, EnrolmentSettings, Retention, WebhookSettings, Workers};
+pub use self::leader::{Audit, Autoscale, EnrollmentSettings, Retention, WebhookSettings, Workers};
 pub use self::raft::{Events, HEARTBEAT_MIN_MS, Profile, Raft, Storage, Timings};
 use crate::TracingSettings;
 
@@ -84,7 +84,7 @@ pub struct File {
     #[serde(default)]
     pub webhooks: WebhookSettings,
     /// Issuing certificates to workers and clients that have none.
-    pub enrolment: Option<EnrolmentSettings>,
+    pub enrolment: Option<EnrollmentSettings>,
     /// Where spans are sent.
     #[serde(default)]
     pub tracing: TracingSettings,

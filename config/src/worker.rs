@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use self::engine::{EngineConfig, EngineKind, TASKS, Tail, server_url};
 pub use self::file::ConfigError;
 pub use self::sections::{
-    CacheConfig, ComputeConfig, ComputeProvider, CreditConfig, EnrolmentConfig, PartConfig,
+    CacheConfig, ComputeConfig, ComputeProvider, CreditConfig, EnrollmentConfig, PartConfig,
     StoreConfig, StoreGatewayConfig, TimingConfig, TlsConfig,
 };
 pub use self::slots::{Device, SLOTS_AUTO};
@@ -79,7 +79,7 @@ pub struct Config {
     /// Files for mutual TLS, or the flag that disables it.
     pub tls: TlsConfig,
     /// A join token, instead of those files.
-    pub enrolment: Option<EnrolmentConfig>,
+    pub enrolment: Option<EnrollmentConfig>,
     /// Addresses at which to dial members instead of their own, name to `host:port`.
     #[schemars(extend("x-flag" = "--dial-map", "x-env" = "ROLLOUT_DIAL_MAP"))]
     pub dial_map: BTreeMap<String, String>,

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
 
 pub use rollout_config::coordinator::{
-    Audit, Autoscale, EnrolmentSettings, Retention, WebhookSettings, Workers,
+    Audit, Autoscale, EnrollmentSettings, Retention, WebhookSettings, Workers,
 };
 
 /// The daemon's flags. Each overrides a key of the file.
@@ -95,7 +95,7 @@ pub struct Config {
     /// Completion webhooks of runs.
     pub webhooks: WebhookSettings,
     /// Issuing certificates to unenrolled clients; `None`: this member issues none.
-    pub enrolment: Option<EnrolmentSettings>,
+    pub enrolment: Option<EnrollmentSettings>,
     /// Where spans go.
     pub tracing: TracingSettings,
     /// Consensus.

@@ -11,7 +11,7 @@
 //! member.
 
 pub mod config;
-mod enrolment;
+mod enrollment;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gc;

@@ -4,7 +4,7 @@
 //! listening to workers.
 
 use crate::config::Config;
-use crate::enrolment::CertificateIssuer;
+use crate::enrollment::CertificateIssuer;
 use crate::gc;
 use crate::gc::run_stores::RunStores;
 use crate::grpc::body_budget::BodyBudgetLayer;
@@ -17,7 +17,7 @@ use crate::grpc::store_probe::StoreProbe;
 use crate::grpc::trace_layer::Trace;
 use crate::grpc::{
     BarrierService, CertificatesService, CheckpointsService, ClusterService, DatasetsService,
-    DigestPace, DryRunsService, EnrolmentService, EventsService, ItemsService, JobsService,
+    DigestPace, DryRunsService, EnrollmentService, EventsService, ItemsService, JobsService,
     MaintenanceService, MembersService, NamespacesService, RendezvousService, RunsService,
     ShardsService, Shared, StoreService, TokensService, Waits, WorkerService,
 };
@@ -234,8 +234,8 @@ impl EnrollmentPort {
         (shared, audit): (Arc<Shared>, Arc<AuditLog>),
         stop: CancellationToken,
     ) -> Result<()> {
-        let enrolment = EnrolmentService(shared);
-        let enrolment = v1::enrolment_server::EnrolmentServer::new(enrolment)
+        let enrollment = EnrollmentService(shared);
+        let enrollment = v1::enrolment_server::EnrolmentServer::new(enrollment)
             .max_decoding_message_size(ENROLLMENT_MESSAGE_BYTES_MAX);
         server()
             .concurrency_limit_per_connection(2)
@@ -248,7 +248,7 @@ impl EnrollmentPort {
             .layer(MiddlewareLayer(PositionLayer::InAuditOnly))
             .layer(AuditLayer(audit))
             .layer(AuthzLayer::new())
-            .add_service(enrolment)
+            .add_service(enrollment)
             .serve_with_incoming_shutdown(self.0, stop.cancelled_owned())
             .await
             .context("the enrollment port ended")
@@ -371,8 +371,8 @@ async fn serve_clients(
     let namespaces = NamespacesService(shared.clone());
     let namespaces = v1::namespaces_server::NamespacesServer::new(namespaces);
     let tokens = v1::tokens_server::TokensServer::new(TokensService(shared.clone()));
-    let enrolment = EnrolmentService(shared.clone());
-    let enrolment = v1::enrolment_server::EnrolmentServer::new(enrolment);
+    let enrollment = EnrollmentService(shared.clone());
+    let enrollment = v1::enrolment_server::EnrolmentServer::new(enrollment);
     let certificates = CertificatesService(shared.clone());
     let certificates = v1::certificates_server::CertificatesServer::new(certificates);
     server()
@@ -399,7 +399,7 @@ async fn serve_clients(
         .add_service(bounded!(maintenance, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(namespaces, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(tokens, SMALL_MESSAGE_BYTES_MAX))
-        .add_service(bounded!(enrolment, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(enrollment, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(certificates, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(dry_runs, SMALL_MESSAGE_BYTES_MAX))
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())

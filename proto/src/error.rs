@@ -143,7 +143,7 @@ codes! {
     UnsupportedVersion, "RO-3007", false, NotApplied, Unimplemented, 5, "the other side does not speak this version";
     WorkerNotFound, "RO-3008", false, NotApplied, NotFound, 4, "no worker of this name is registered";
     TokenRefused, "RO-3009", false, NotApplied, PermissionDenied, 7, "the join token is not valid";
-    EnrolmentOff, "RO-3010", false, NotApplied, FailedPrecondition, 5, "this member issues no certificates";
+    EnrollmentOff, "RO-3010", false, NotApplied, FailedPrecondition, 5, "this member issues no certificates";
     TokenNotFound, "RO-3011", false, NotApplied, NotFound, 4, "there is no such join token";
     TokenConflict, "RO-3012", false, NotApplied, AlreadyExists, 5, "another join token has this name";
     CertificateRevoked, "RO-3013", false, NotApplied, Unauthenticated, 7, "the caller's certificate is revoked";

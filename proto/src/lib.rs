@@ -31,7 +31,7 @@ mod connect_error;
 mod crypto;
 mod dry_run;
 mod endpoint;
-pub mod enrolment;
+pub mod enrollment;
 mod error;
 mod event_kinds;
 #[cfg(feature = "fuzzing")]

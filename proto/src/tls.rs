@@ -111,7 +111,7 @@ pub enum TlsError {
     Pinned(String),
     /// Enrollment is possible only with TLS.
     #[error("enrollment needs TLS: in plaintext there is nothing to enroll for")]
-    EnrolmentInPlaintext,
+    EnrollmentInPlaintext,
     /// The host part of an endpoint is neither a DNS name nor an address.
     #[error("{0:?} is neither a host name nor an address")]
     ServerName(String),

@@ -8,7 +8,7 @@ mod builds;
 mod certificates;
 mod commands;
 mod conditions;
-mod enrolment;
+mod enrollment;
 mod golden;
 mod members;
 mod membership;
@@ -67,9 +67,9 @@ pub struct FleetOptions {
     /// The object store, with credentials for each process; `None`: a directory that all of them share.
     pub s3: Option<Arc<S3>>,
     /// Members enroll unenrolled clients with certificates that last this many seconds.
-    pub enrolment_lifetime_s: Option<u64>,
+    pub enrollment_lifetime_s: Option<u64>,
     /// Members enroll unenrolled clients with the default lifetime, without `lifetime_s` in their configuration.
-    pub enrolment_by_default: bool,
+    pub enrollment_by_default: bool,
     /// All processes begin with this earlier build: see [`Fleet::use_build`].
     pub baseline: Option<Baseline>,
 }

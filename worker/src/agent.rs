@@ -23,7 +23,7 @@ use crate::connect::connect;
 use crate::disk::DataDir;
 use crate::drain::{DrainOrder, Drains};
 use crate::engine::{self, SlotPlace};
-use crate::enrolment;
+use crate::enrollment;
 use crate::fence::{Fence, fence};
 use crate::part::OpenPart;
 use crate::run::{FetchRun, RunError, RunInfo, Runs};
@@ -49,7 +49,7 @@ pub async fn run(mut config: Config, drains: Drains) -> Result<Drained, AgentErr
     let _renewing = tokio::select! {
         // First, so that an agent that has nothing to wait for can still start.
         biased;
-        certified = enrolment::certify(&mut config) => certified?,
+        certified = enrollment::certify(&mut config) => certified?,
         // invariant: this function holds `drains`, so the sender lives.
         _ = drained.wait_for(Option::is_some) => return Ok(Drained { everything_answered: false }),
     };

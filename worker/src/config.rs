@@ -11,7 +11,7 @@ use std::path::Path;
 
 pub use rollout_config::worker::{
     CacheConfig, ComputeConfig, ComputeProvider, Config, ConfigError, CreditConfig, EngineConfig,
-    EngineKind, EnrolmentConfig, PartConfig, SLOTS_MAX, StoreConfig, StoreGatewayConfig, Tail,
+    EngineKind, EnrollmentConfig, PartConfig, SLOTS_MAX, StoreConfig, StoreGatewayConfig, Tail,
     TimingConfig, TlsConfig,
 };
 pub(crate) use rollout_config::worker::{SLOT_ROWS_MAX, server_url};

@@ -13,7 +13,7 @@ use crate::disk::WorkerState;
 use crate::engine::EngineRow;
 use crate::engine::evidence::{Crash, DeathEvidence, classify};
 use crate::engine::openai;
-use crate::enrolment::EnrolledMetadata;
+use crate::enrollment::EnrolledMetadata;
 use crate::leased_rows::{NamedRows, first_ranges, listed};
 use crate::part::Finished;
 use crate::run::RunInfo;
@@ -62,7 +62,7 @@ pub fn state(bytes: &[u8]) -> Result<u64, String> {
 ///
 /// # Errors
 /// Why it is refused.
-pub fn enrolment(bytes: &[u8]) -> Result<usize, String> {
+pub fn enrollment(bytes: &[u8]) -> Result<usize, String> {
     EnrolledMetadata::parse(bytes).map(|kept| kept.labels.len()).map_err(|error| error.to_string())
 }
 

@@ -17,7 +17,7 @@ mod connect;
 mod disk;
 mod drain;
 mod engine;
-mod enrolment;
+mod enrollment;
 mod fence;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -42,7 +42,7 @@ pub use agent_error::AgentError;
 pub use compute::{Cloud, ComputeHint, Notice};
 pub use config::{
     CREDIT_ROWS_MAX, CacheConfig, ComputeConfig, ComputeProvider, Config, ConfigError,
-    CreditConfig, EngineConfig, EngineKind, EnrolmentConfig, Flags, PartConfig, SLOTS_MAX,
+    CreditConfig, EngineConfig, EngineKind, EnrollmentConfig, Flags, PartConfig, SLOTS_MAX,
     StoreConfig, StoreGatewayConfig, Tail, TimingConfig, TlsConfig, load as load_config,
 };
 pub use drain::{DrainOrder, Drains};

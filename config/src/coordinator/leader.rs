@@ -129,7 +129,7 @@ pub struct WebhookSettings {
 /// The enrollment port, and the key that signs certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct EnrolmentSettings {
+pub struct EnrollmentSettings {
     /// Address for workers and clients that have no certificate yet.
     ///
     /// Without this section, [enrollment](certificates.md#enrollment) is off.

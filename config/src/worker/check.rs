@@ -3,7 +3,7 @@
 use url::Url;
 
 use super::{
-    ComputeConfig, Config, ConfigError, EnrolmentConfig, SLOTS_AUTO, SLOTS_MAX, StoreGatewayConfig,
+    ComputeConfig, Config, ConfigError, EnrollmentConfig, SLOTS_AUTO, SLOTS_MAX, StoreGatewayConfig,
 };
 use crate::bounds;
 
@@ -57,9 +57,9 @@ impl Config {
         let tls = &self.tls;
         let files = [&tls.ca_file, &tls.cert_file, &tls.key_file];
         let given = files.iter().filter(|file| file.is_some()).count();
-        if let Some(enrolment) = &self.enrolment {
+        if let Some(enrollment) = &self.enrolment {
             return match (given, tls.insecure_plaintext) {
-                (0, false) => enrolment.check(),
+                (0, false) => enrollment.check(),
                 _ => invalid(
                     "tls",
                     "[enrolment] replaces ca_file, cert_file and key_file, and needs TLS",
@@ -78,7 +78,7 @@ impl Config {
     }
 }
 
-impl EnrolmentConfig {
+impl EnrollmentConfig {
     fn check(&self) -> Result<(), ConfigError> {
         if self.token_file.as_os_str().is_empty() {
             return invalid("enrolment.token_file", "name the file with the join token");

@@ -30,7 +30,7 @@ pub struct TlsConfig {
 /// A join token, and the endpoints to which it is presented. Such an agent has no certificate files from elsewhere.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct EnrolmentConfig {
+pub struct EnrollmentConfig {
     /// File with a join token, instead of the files of `[tls]`.
     ///
     /// See [enrollment](certificates.md#enrollment).

@@ -81,7 +81,7 @@ fn a_ring_of_events_that_holds_none_is_refused_by_its_own_name() {
 }
 
 #[test]
-fn enrolment_needs_certificates_and_issues_them_for_a_time() {
+fn enrollment_needs_certificates_and_issues_them_for_a_time() {
     let section = "[enrolment]\nlisten = \"127.0.0.1:3\"\nissuer_cert_file = \"/i.pem\"\nissuer_key_file = \"/i.key\"\n";
     let error = format!("{:#}", load(&format!("{GOOD}\n{section}")).expect_err("plaintext"));
     assert!(error.contains("insecure_plaintext"), "{error}");

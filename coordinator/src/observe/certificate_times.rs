@@ -4,7 +4,7 @@
 //! does not always count as about to expire.
 //! Deliberately absent: workers' certificates, which their own metrics report, and the authority's.
 
-use crate::enrolment::CertificateIssuer;
+use crate::enrollment::CertificateIssuer;
 use rollout_proto::ServerTls;
 use rollout_proto::pki::{RENEWAL_WITHIN_S, Validity};
 

@@ -3,7 +3,7 @@
 //! *Invariant:* the report lists its keys explicitly, so it contains a new setting only after a developer has added it.
 //! Secrets are in files, and the report has only their paths. It has URLs without any part that could be a credential.
 
-use crate::config::{Config, EnrolmentSettings};
+use crate::config::{Config, EnrollmentSettings};
 use rollout_proto::Security;
 use rollout_telemetry::TracingSettings;
 use serde_json::{Value, json};
@@ -65,13 +65,13 @@ pub(crate) fn settings(config: &Config) -> Value {
             "allow": config.webhooks.allow.iter().map(|url| bare(url)).collect::<Vec<_>>(),
             "secret_file": config.webhooks.secret_file,
         },
-        "enrolment": config.enrolment.as_ref().map(enrolment),
+        "enrolment": config.enrolment.as_ref().map(enrollment),
         "tracing": tracing(&config.tracing),
         "dial_map": raft.dial_map.to_string(),
     })
 }
 
-fn enrolment(settings: &EnrolmentSettings) -> Value {
+fn enrollment(settings: &EnrollmentSettings) -> Value {
     json!({
         "listen": settings.listen,
         "issuer_cert_file": settings.issuer_cert_file,

@@ -7,7 +7,7 @@
 mod pools;
 
 use crate::config::Config;
-use crate::enrolment::CertificateIssuer;
+use crate::enrollment::CertificateIssuer;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::Current;
 use crate::observe::certificate_times::CertificateTimes;

@@ -54,7 +54,7 @@ pub(crate) fn cases(f: &Fixture, epoch: u64) -> Vec<Case> {
     cases.extend(batch::worker(f, epoch));
     cases.extend(cluster::cluster(f));
     cases.extend(cluster::members());
-    cases.extend(cluster::enrolment(f));
+    cases.extend(cluster::enrollment(f));
     cases.extend(cluster::peers());
     cases
 }

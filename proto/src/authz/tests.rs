@@ -145,7 +145,7 @@ async fn a_certificate_of_the_wrong_role_reaches_no_service() {
 }
 
 #[tokio::test]
-async fn a_port_without_client_certificates_serves_only_enrolment() {
+async fn a_port_without_client_certificates_serves_only_enrollment() {
     let dir = tempfile::tempdir().unwrap();
     let ca = init_ca(dir.path(), "test").unwrap();
     let request = |role: Role| IssueRequest {

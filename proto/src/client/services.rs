@@ -126,7 +126,7 @@ pub fn tokens(channel: Channel) -> v1::tokens_client::TokensClient<Channel> {
 }
 
 /// The service that renews certificates.
-pub fn enrolment(channel: Channel) -> v1::enrolment_client::EnrolmentClient<Channel> {
+pub fn enrollment(channel: Channel) -> v1::enrolment_client::EnrolmentClient<Channel> {
     v1::enrolment_client::EnrolmentClient::new(channel)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)

@@ -92,7 +92,7 @@ impl ServerTls {
     /// # Errors
     /// As [`ServerTls::load`], and in plaintext.
     pub fn for_unenrolled(security: &Security) -> Result<Self, TlsError> {
-        let Security::Mtls(files) = security else { return Err(TlsError::EnrolmentInPlaintext) };
+        let Security::Mtls(files) = security else { return Err(TlsError::EnrollmentInPlaintext) };
         let files = Some(Arc::new(Reloading::load(files, Box::new(build_for_unenrolled))?));
         let revocations = Revocations::default();
         Ok(ServerTls { files, unenrolled: true, only: None, revocations, on_revoked: None })

@@ -32,10 +32,10 @@ fn golden(version: u32) -> PathBuf {
 }
 
 fn start(kept: PathBuf) -> Result<Fleet> {
-    let enrolment_lifetime_s = Some(3600);
+    let enrollment_lifetime_s = Some(3600);
     Fleet::start(FleetOptions {
         alone: Some(kept),
-        enrolment_lifetime_s,
+        enrollment_lifetime_s,
         ..FleetOptions::default()
     })
 }

@@ -68,7 +68,7 @@ fn of_version_1() -> Result<Fleet> {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/data-1");
     let mut fleet = Fleet::start(FleetOptions {
         alone: Some(kept),
-        enrolment_lifetime_s: Some(3600),
+        enrollment_lifetime_s: Some(3600),
         ..FleetOptions::default()
     })?;
     fleet.leader();

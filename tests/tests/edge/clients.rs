@@ -255,7 +255,7 @@ fn peak_bytes(pid: u32) -> Result<usize> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_megabytes_are_refused_without_a_certificate_and_never_kept() -> Result<()> {
-    let options = FleetOptions { enrolment_lifetime_s: Some(3600), ..FleetOptions::default() };
+    let options = FleetOptions { enrollment_lifetime_s: Some(3600), ..FleetOptions::default() };
     let mut fleet = Fleet::start(options)?;
     fleet.start_worker("w1", &WorkerOptions::default())?;
     Batch::submit(&fleet, "before", 500, "")?.finish(&fleet)?;

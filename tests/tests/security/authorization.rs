@@ -162,7 +162,7 @@ fn without_audit(line: &str) -> &str {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_method_is_reached_by_exactly_the_documented_roles() -> Result<()> {
-    let enrolling = FleetOptions { enrolment_lifetime_s: Some(3600), ..FleetOptions::default() };
+    let enrolling = FleetOptions { enrollment_lifetime_s: Some(3600), ..FleetOptions::default() };
     let fleet = Fleet::start(enrolling)?;
     issue(&fleet, Role::Worker, "w1", &[])?;
     let viewer = Security::Mtls(issue(&fleet, Role::Viewer, "dashboard", &[])?);

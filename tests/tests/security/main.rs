@@ -4,5 +4,5 @@ mod audit;
 mod authorization;
 mod certificates;
 mod dry_runs;
-mod enrolment;
+mod enrollment;
 mod revoked_certificates;

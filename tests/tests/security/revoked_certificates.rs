@@ -7,7 +7,7 @@ mod out_of_contact;
 
 use anyhow::{Context, Result, bail, ensure};
 use out_of_contact::is_known_as_revoked;
-use rollout_proto::enrolment::{self, JoinToken};
+use rollout_proto::enrollment::{self, JoinToken};
 use rollout_proto::pki::{self, IssueRequest};
 use rollout_proto::{
     ChannelOptions, Client, ClientConfig, ClientTls, DialMap, Endpoint, ErrorCode, Role, Security,
@@ -249,7 +249,7 @@ fn a_revocation_of_its_sender_or_of_a_member_needs_force_and_a_new_certificate_i
 
 #[test]
 fn a_revoked_certificate_is_not_renewed_and_one_issued_later_is_accepted_at_once() -> Result<()> {
-    let options = FleetOptions { enrolment_lifetime_s: Some(3600), ..FleetOptions::default() };
+    let options = FleetOptions { enrollment_lifetime_s: Some(3600), ..FleetOptions::default() };
     let fleet = Fleet::start(options)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -257,13 +257,18 @@ fn a_revoked_certificate_is_not_renewed_and_one_issued_later_is_accepted_at_once
         fleet.member_names().iter().map(|name| fleet.enrollment_addr(name).to_owned()).collect();
     let text = fleet.token("rack", &["--role", "client", "--holder", "ann", "--uses", "4"])?;
     let token: JoinToken = text.parse()?;
-    let enrol = |dir: &str| {
-        let files = enrolment::files_in(&fleet.path(dir), "ann");
-        let answer =
-            runtime.block_on(enrolment::enrol(&token, "ann", &enrollment_addrs, &files, PATIENCE));
+    let enroll = |dir: &str| {
+        let files = enrollment::files_in(&fleet.path(dir), "ann");
+        let answer = runtime.block_on(enrollment::enroll(
+            &token,
+            "ann",
+            &enrollment_addrs,
+            &files,
+            PATIENCE,
+        ));
         (files, answer)
     };
-    let (first, answer) = enrol("first");
+    let (first, answer) = enroll("first");
     answer?;
     let leader = fleet.leader();
     let let_in = asks(&fleet, &first, &leader, &["run", "list"])?;
@@ -275,14 +280,14 @@ fn a_revoked_certificate_is_not_renewed_and_one_issued_later_is_accepted_at_once
         is_refused(&asks(&fleet, &first, &leader, &["run", "list"]).ok()?).ok()
     });
     is_refused(&asks(&fleet, &first, &leader, &["cert", "renew"])?)?;
-    let refused = enrol("second").1.err().context("it got a certificate")?;
+    let refused = enroll("second").1.err().context("it got a certificate")?;
     ensure!(refused.code() == Some(ErrorCode::CertificateRevoked), "{refused}");
 
     // The earlier certificates stay refused, and the owner gets another one.
     ctl(&fleet, &["cert", "unrevoke", "client/ann"])?;
     ctl(&fleet, &["cert", "revoke", "client/ann", "--issued-before", "now"])?;
     let third = eventually("it gets another one", PATIENCE, || {
-        let (files, answer) = enrol("third");
+        let (files, answer) = enroll("third");
         answer.is_ok().then_some(files)
     });
     eventually("the new one is accepted", PATIENCE, || {

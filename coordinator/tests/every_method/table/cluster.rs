@@ -73,7 +73,7 @@ pub(super) fn members() -> Vec<Case> {
 }
 
 /// A member without the intermediate CA refuses requests that need it.
-pub(super) fn enrolment(f: &Fixture) -> Vec<Case> {
+pub(super) fn enrollment(f: &Fixture) -> Vec<Case> {
     use Does::{Change, Read, Refuse};
     let create = v1::CreateTokenRequest {
         request: f.id(),
@@ -91,12 +91,12 @@ pub(super) fn enrolment(f: &Fixture) -> Vec<Case> {
         ..Default::default()
     };
     let withdraw = v1::WithdrawRequest { request: f.id(), identity: "worker/nobody".into() };
-    let enrol = v1::EnrolRequest { token: "rack".into(), name: "w7".into(), ..Default::default() };
+    let enroll = v1::EnrolRequest { token: "rack".into(), name: "w7".into(), ..Default::default() };
     vec![
         case("Tokens/CreateToken", Refuse, &create),
         case("Tokens/ListTokens", Read, &v1::ListTokensRequest {}),
         case("Tokens/RevokeToken", Refuse, &revoke),
-        case("Enrolment/Enrol", Refuse, &enrol),
+        case("Enrolment/Enrol", Refuse, &enroll),
         case("Enrolment/Renew", Refuse, &v1::RenewRequest::default()),
         case("Certificates/Revoke", Change, &revoke_certificates),
         case("Certificates/Withdraw", Refuse, &withdraw),

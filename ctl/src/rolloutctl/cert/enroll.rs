@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rollout_proto::enrolment::{self, EnrolError, Enrolled, JoinToken};
+use rollout_proto::enrollment::{self, EnrollError, Enrolled, JoinToken};
 use rollout_proto::{ClientError, TlsFiles};
 use serde::Serialize;
 
@@ -75,11 +75,11 @@ impl Report for Certified {
 }
 
 /// The member's error code determines the exit status.
-pub(super) fn failed(error: EnrolError) -> anyhow::Error {
+pub(super) fn failed(error: EnrollError) -> anyhow::Error {
     match error {
-        EnrolError::Renewal(error) => error.into(),
-        EnrolError::Refused { endpoint, error }
-        | EnrolError::Unavailable { endpoint, error, .. } => {
+        EnrollError::Renewal(error) => error.into(),
+        EnrollError::Refused { endpoint, error }
+        | EnrollError::Unavailable { endpoint, error, .. } => {
             anyhow::Error::from(ClientError::from(error)).context(format!("asked {endpoint}"))
         }
         other => other.into(),
@@ -105,16 +105,16 @@ impl Verb for EnrollArgs {
     /// Enrolls, and prints the paths of the certificate as config file keys.
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let token = token(&self)?;
-        let files = enrolment::files_in(&self.out_dir, &self.name);
+        let files = enrollment::files_in(&self.out_dir, &self.name);
         let patience = globals.connect.timeout.unwrap_or(PATIENCE);
-        let enrolled = enrolment::enrol(&token, &self.name, &self.at, &files, patience).await;
+        let enrolled = enrollment::enroll(&token, &self.name, &self.at, &files, patience).await;
         output::emit(globals.format, &Certified::new(files, enrolled.map_err(failed)?))
     }
 }
 
 impl PlannedHere for EnrollArgs {
     fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
-        let files = enrolment::files_in(&self.out_dir, &self.name);
+        let files = enrollment::files_in(&self.out_dir, &self.name);
         let would = format!("enroll {} with a join token", self.name);
         Ok(Plan::new(would, format!("{} {}", files.cert.display(), super::there(&files.cert))))
     }

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use rollout_proto::{Security, enrolment, pki};
+use rollout_proto::{Security, enrollment, pki};
 
 use super::enroll::{Certified, failed};
 use crate::connect::ConnectArgs;
@@ -28,7 +28,7 @@ impl Verb for RenewArgs {
             return Err(Failure::usage("without TLS there is no certificate to renew").into());
         };
         let client = settings.client(None)?;
-        let enrolled = enrolment::renew(&client, &files).await.map_err(failed)?;
+        let enrolled = enrollment::renew(&client, &files).await.map_err(failed)?;
         output::emit(globals.format, &Certified::new(files, enrolled))
     }
 }

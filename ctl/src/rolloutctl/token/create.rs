@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use rollout_proto::enrolment::JoinToken;
+use rollout_proto::enrollment::JoinToken;
 use rollout_proto::{ClientError, services, v1};
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! Fuzzes certificates, signing requests and join tokens, and the texts that name an identity, a trace, a cluster or
 //! an address.
 
-use rollout_proto::enrolment::JoinToken;
+use rollout_proto::enrollment::JoinToken;
 use rollout_proto::pki::{
     IssueRequest, RequestedKey, init_ca, inspect_der, issue, signing_request,
 };

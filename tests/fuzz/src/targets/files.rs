@@ -10,12 +10,12 @@ use rollout_ctl::export::manifest::Manifest;
 
 use super::file_of;
 
-const ENROLMENT: u8 = 255;
+const ENROLLMENT: u8 = 255;
 
 pub(crate) fn run(bytes: &[u8]) {
     let Some((kind, rest)) = bytes.split_first() else { return };
-    if *kind == ENROLMENT {
-        return drop(rollout_worker::fuzzing::enrolment(rest));
+    if *kind == ENROLLMENT {
+        return drop(rollout_worker::fuzzing::enrollment(rest));
     }
     match kind % 9 {
         kind @ 0..3 => {
@@ -145,7 +145,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             7,
             r#"{"version":1,"cluster_id":"09090909090909090909090909090909","member_id":1,"name":"c1","checksum":""}"#,
         ),
-        of(ENROLMENT, r#"{"labels":{"zone":"a","rack":"7"},"lifetime_ms":86400000}"#),
+        of(ENROLLMENT, r#"{"labels":{"zone":"a","rack":"7"},"lifetime_ms":86400000}"#),
         of(
             8,
             "{\"time\":\"2026-01-01T00:00:00Z\",\"prev\":null}\n{\"prev\":\"x\"}\n\0{\"prev\":\"x\"}\n",

@@ -11,7 +11,7 @@ impl Fleet {
     /// for them.
     pub(super) fn open_enrollment_ports(&mut self, names: &[&str]) -> Result<()> {
         let options = &self.options;
-        if options.enrolment_lifetime_s.is_none() && !options.enrolment_by_default {
+        if options.enrollment_lifetime_s.is_none() && !options.enrollment_by_default {
             return Ok(());
         }
         if !self.path("issuer").exists() {
@@ -27,7 +27,7 @@ impl Fleet {
     /// The lines of a member's configuration.
     pub(super) fn enrollment_lines(&self, name: &str) -> String {
         let Some(listen) = self.enrollment_addrs.get(name) else { return String::new() };
-        let lifetime = self.options.enrolment_lifetime_s.map(|s| format!("lifetime_s = {s}\n"));
+        let lifetime = self.options.enrollment_lifetime_s.map(|s| format!("lifetime_s = {s}\n"));
         let (cert, key) = (self.path("issuer/issuer.pem"), self.path("issuer/issuer.key"));
         format!(
             "[enrolment]\nlisten = {listen:?}\nissuer_cert_file = {cert:?}\nissuer_key_file = {key:?}\n\

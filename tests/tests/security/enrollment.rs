@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
-use rollout_proto::enrolment::{self, EnrolError, Enrolled, JoinToken};
+use rollout_proto::enrollment::{self, EnrollError, Enrolled, JoinToken};
 use rollout_proto::{
     ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, RpcError, Security, TlsFiles, channel,
     pki, v1,
@@ -21,7 +21,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn fleet(lifetime_s: u64) -> Result<Fleet> {
     let options =
-        FleetOptions { enrolment_lifetime_s: Some(lifetime_s), ..FleetOptions::default() };
+        FleetOptions { enrollment_lifetime_s: Some(lifetime_s), ..FleetOptions::default() };
     Fleet::start(options)
 }
 
@@ -30,22 +30,22 @@ fn enrollment_addrs(fleet: &Fleet) -> Vec<String> {
 }
 
 fn files(fleet: &Fleet, name: &str) -> TlsFiles {
-    enrolment::files_in(&fleet.path(&format!("newcomer-{name}")), name)
+    enrollment::files_in(&fleet.path(&format!("newcomer-{name}")), name)
 }
 
 /// Enrolls with the key of `files`, which is created if it does not exist.
-async fn enrol(
+async fn enroll(
     token: &str,
     name: &str,
     at: &[String],
     files: &TlsFiles,
-) -> Result<std::result::Result<Enrolled, EnrolError>> {
+) -> Result<std::result::Result<Enrolled, EnrollError>> {
     let token: JoinToken = token.parse()?;
-    Ok(enrolment::enrol(&token, name, at, files, PATIENCE).await)
+    Ok(enrollment::enroll(&token, name, at, files, PATIENCE).await)
 }
 
 /// Checks that the token was refused, and that only the key was kept.
-fn is_refused(answer: &std::result::Result<Enrolled, EnrolError>, files: &TlsFiles) -> Result<()> {
+fn is_refused(answer: &std::result::Result<Enrolled, EnrollError>, files: &TlsFiles) -> Result<()> {
     let error = answer.as_ref().err().context("a client was enrolled")?;
     ensure!(error.code() == Some(ErrorCode::TokenRefused), "{error}");
     ensure!(!files.cert.exists() && !files.ca.exists(), "it left a trace");
@@ -126,25 +126,25 @@ async fn a_token_enrolls_only_its_names_and_only_as_often_as_it_says() -> Result
     let all = enrollment_addrs(&fleet);
     let once = fleet.token("once", &["--role", "worker"])?;
     let (a, b) = (files(&fleet, "a"), files(&fleet, "b"));
-    let enrolled = enrol(&once, "a", &all, &a).await??;
+    let enrolled = enroll(&once, "a", &all, &a).await??;
     ensure!(enrolled.identity.to_string() == "worker/a", "{enrolled:?}");
     ensure!(namespaces(&a)?.is_empty(), "its token names none, and is for all");
     // The same name and key again are no second use; another name or another key is.
-    enrol(&once, "a", &all, &a).await??;
-    is_refused(&enrol(&once, "b", &all, &b).await?, &b)?;
+    enroll(&once, "a", &all, &a).await??;
+    is_refused(&enroll(&once, "b", &all, &b).await?, &b)?;
     let other_key = files(&fleet, "a-again");
-    is_refused(&enrol(&once, "a", &all, &other_key).await?, &other_key)?;
+    is_refused(&enroll(&once, "a", &all, &other_key).await?, &other_key)?;
     ensure!(uses(&fleet, "once")? == 1);
 
     let twice = fleet.token("twice", &["--role", "worker", "--uses", "2"])?;
     let unknown = twice.replace("twice", "never");
-    is_refused(&enrol(&unknown, "b", &all, &b).await?, &b)?;
+    is_refused(&enroll(&unknown, "b", &all, &b).await?, &b)?;
     let (head, rest) = twice.split_at("rollout1:twice:".len());
     let forged = format!("{head}{}{}", "0".repeat(40), &rest[40..]);
-    is_refused(&enrol(&forged, "b", &all, &b).await?, &b)?;
+    is_refused(&enroll(&forged, "b", &all, &b).await?, &b)?;
     let revoked = fleet.ctl(&["token", "revoke", "twice"])?;
     ensure!(revoked.status.success(), "{revoked:?}");
-    is_refused(&enrol(&twice, "b", &all, &b).await?, &b)?;
+    is_refused(&enroll(&twice, "b", &all, &b).await?, &b)?;
     let again = fleet.ctl(&["token", "revoke", "twice"])?;
     ensure!(again.status.code() == Some(4), "{again:?}");
     let short = fleet.token("short", &["--role", "worker", "--ttl", "1s"])?;
@@ -153,11 +153,11 @@ async fn a_token_enrolls_only_its_names_and_only_as_often_as_it_says() -> Result
         let there = list["tokens"].as_array()?.iter().any(|t| t["name"] == "short");
         (!there).then_some(())
     });
-    is_refused(&enrol(&short, "b", &all, &b).await?, &b)?;
+    is_refused(&enroll(&short, "b", &all, &b).await?, &b)?;
 
     let narrow = fleet.token("narrow", &["--role", "worker", "--for-namespace", "default"])?;
     let c = files(&fleet, "c");
-    enrol(&narrow, "c", &all, &c).await??;
+    enroll(&narrow, "c", &all, &c).await??;
     ensure!(namespaces(&c)? == ["default"], "{:?}", namespaces(&c)?);
     client_of_a_token(&fleet, &all).await?;
     ports(&fleet).await?;
@@ -172,8 +172,8 @@ async fn client_of_a_token(fleet: &Fleet, all: &[String]) -> Result<()> {
     let args = ["--role", "client", "--holder", "ann", "--for-namespace", "default"];
     let token = fleet.token("for-ann", &args)?;
     let (ann, bob) = (files(fleet, "ann"), files(fleet, "bob"));
-    is_refused(&enrol(&token, "bob", all, &bob).await?, &bob)?;
-    enrol(&token, "ann", all, &ann).await??;
+    is_refused(&enroll(&token, "bob", all, &bob).await?, &bob)?;
+    enroll(&token, "ann", all, &ann).await??;
     let ctl = |args: &[&str]| -> Result<Output> {
         let mut command = fleet.program("rolloutctl");
         command.args(["--timeout", "20s", "-e", fleet.client_addr("c1")]);
@@ -239,7 +239,7 @@ async fn an_answer_that_was_lost_with_its_leader_is_no_second_use() -> Result<()
     let token = fleet.token("once", &["--role", "worker"])?;
     let leader = fleet.leader();
     let lost = files(&fleet, "w1");
-    enrol(&token, "w1", &[fleet.enrollment_addr(&leader).to_owned()], &lost).await??;
+    enroll(&token, "w1", &[fleet.enrollment_addr(&leader).to_owned()], &lost).await??;
     // The certificate never arrived.
     remove(&lost.cert)?;
     remove(&lost.ca)?;
@@ -250,11 +250,11 @@ async fn an_answer_that_was_lost_with_its_leader_is_no_second_use() -> Result<()
         .filter(|name| **name != leader)
         .map(|name| fleet.enrollment_addr(name).to_owned())
         .collect();
-    let enrolled = enrol(&token, "w1", &rest, &lost).await??;
+    let enrolled = enroll(&token, "w1", &rest, &lost).await??;
     ensure!(enrolled.identity.to_string() == "worker/w1", "{enrolled:?}");
     ensure!(uses(&fleet, "once")? == 1, "it was used twice");
     let other = files(&fleet, "w2");
-    is_refused(&enrol(&token, "w2", &rest, &other).await?, &other)?;
+    is_refused(&enroll(&token, "w2", &rest, &other).await?, &other)?;
     fleet.start_member(&leader)?;
     eventually("all are back", PATIENCE, || {
         let status = fleet.ctl_json(&["status"]).ok()?;
@@ -308,9 +308,9 @@ async fn an_expired_intermediate_ca_enrolls_no_client_and_ends_no_member() -> Re
         ensure!(told == Some(1), "{name}: {told:?}");
     }
     let late = files(&fleet, "w1");
-    let refused = enrol(&token, "w1", &enrollment_addrs(&fleet), &late).await?;
+    let refused = enroll(&token, "w1", &enrollment_addrs(&fleet), &late).await?;
     let error = refused.err().context("it was let in")?;
-    ensure!(error.code() == Some(ErrorCode::EnrolmentOff), "{error}");
+    ensure!(error.code() == Some(ErrorCode::EnrollmentOff), "{error}");
     ensure!(uses(&fleet, "rack")? == 0, "the token was used");
     // A client with a certificate is served.
     let listed = fleet.ctl(&["run", "list"])?;
@@ -319,7 +319,7 @@ async fn an_expired_intermediate_ca_enrolls_no_client_and_ends_no_member() -> Re
     pki::init_issuer(&fleet.path("ca"), &fleet.path("issuer"), 30)?;
     restart_one_by_one(&mut fleet)?;
     ensure!(with_ended_issuers(&fleet) == Some(Vec::new()), "there is another one");
-    let enrolled = enrol(&token, "w1", &enrollment_addrs(&fleet), &late).await??;
+    let enrolled = enroll(&token, "w1", &enrollment_addrs(&fleet), &late).await??;
     ensure!(enrolled.identity.to_string() == "worker/w1", "{enrolled:?}");
     fleet.verify()?;
     fleet.passed()
@@ -330,23 +330,23 @@ fn remove(file: &Path) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_enrolment_is_in_the_audit_with_the_position_of_its_operation() -> Result<()> {
+async fn an_enrollment_is_in_the_audit_with_the_position_of_its_operation() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("audit.log");
     // For the test, all three append to one file; none of them rotates it.
     let line: &'static str = Box::leak(format!("file = {file:?}").into_boxed_str());
     let fleet = Fleet::start(FleetOptions {
-        enrolment_lifetime_s: Some(3600),
+        enrollment_lifetime_s: Some(3600),
         member_lines: vec![("audit", line)],
         ..FleetOptions::default()
     })?;
     let token = fleet.token("once", &["--role", "worker"])?;
-    enrol(&token, "a", &enrollment_addrs(&fleet), &files(&fleet, "a")).await??;
+    enroll(&token, "a", &enrollment_addrs(&fleet), &files(&fleet, "a")).await??;
     let all = json_lines(&std::fs::read_to_string(&file)?);
-    let mut enrolments = all.iter().filter(|line| line["method"] == "Enrolment/Enrol");
-    let enrolment =
-        enrolments.find(|line| line["outcome"] == "applied").context("no line of it")?;
-    ensure!(enrolment["index"].is_string() && enrolment["subject"] == "worker/a", "{enrolment}");
+    let mut enrollments = all.iter().filter(|line| line["method"] == "Enrolment/Enrol");
+    let enrollment =
+        enrollments.find(|line| line["outcome"] == "applied").context("no line of it")?;
+    ensure!(enrollment["index"].is_string() && enrollment["subject"] == "worker/a", "{enrollment}");
     fleet.passed()
 }
 
@@ -356,7 +356,7 @@ fn unix_now_s() -> Result<i64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_lives_for_a_day_where_the_members_say_nothing_else() -> Result<()> {
-    let options = FleetOptions { enrolment_by_default: true, ..FleetOptions::default() };
+    let options = FleetOptions { enrollment_by_default: true, ..FleetOptions::default() };
     let fleet = Fleet::start(options)?;
     for name in fleet.member_names() {
         let config = std::fs::read_to_string(fleet.path(&format!("{name}.toml")))?;
@@ -366,7 +366,7 @@ async fn a_certificate_lives_for_a_day_where_the_members_say_nothing_else() -> R
         let token = fleet.token(role, &["--role", role, "--holder", name])?;
         let of = files(&fleet, name);
         let before = unix_now_s()?;
-        let enrolled = enrol(&token, name, &enrollment_addrs(&fleet), &of).await??;
+        let enrolled = enroll(&token, name, &enrollment_addrs(&fleet), &of).await??;
         let after = unix_now_s()?;
         ensure!(enrolled.lifetime == DAY, "{enrolled:?}");
         // The lifetime counts from the request; the certificate is valid from some minutes earlier for slow clocks.

@@ -128,7 +128,7 @@ async fn an_unenrolled_client_gets_a_certificate_by_which_members_know_it() {
     let token = JoinToken::draw("rack").naming(cluster.pins());
     let files = files_in(&cluster.dir.path().join("w1"), "worker-w1");
     let endpoints = [leader];
-    let enrolled = enrol(&token, "w1", &endpoints, &files, PATIENCE).await.unwrap();
+    let enrolled = enroll(&token, "w1", &endpoints, &files, PATIENCE).await.unwrap();
     assert_eq!(asked.load(Ordering::SeqCst), 3, "who does not lead is asked again");
     assert_eq!(enrolled.identity.to_string(), "worker/w1");
     assert_eq!(enrolled.labels["pool"], "spot");
@@ -138,7 +138,7 @@ async fn an_unenrolled_client_gets_a_certificate_by_which_members_know_it() {
     let client = by_hand(cluster.dir.path(), Role::Client);
     assert!(!cluster.seen_as(&client).await.unwrap().1);
     // A repeat with the same key.
-    enrol(&token, "w1", &endpoints, &files, PATIENCE).await.unwrap();
+    enroll(&token, "w1", &endpoints, &files, PATIENCE).await.unwrap();
     assert_eq!(std::fs::read(&files.key).unwrap(), key);
 }
 
@@ -148,7 +148,7 @@ async fn nothing_is_sent_to_a_server_that_the_token_does_not_name() {
     let (addr, asked) = other.serve(0).await;
     let token = JoinToken::draw("rack").naming(cluster.pins());
     let files = files_in(&cluster.dir.path().join("w1"), "worker-w1");
-    let refused = enrol(&token, "w1", &[addr], &files, Duration::from_secs(1)).await;
+    let refused = enroll(&token, "w1", &[addr], &files, Duration::from_secs(1)).await;
     let error = refused.expect_err("another cluster's member");
     assert!(error.to_string().contains("no authority that the join token names"), "{error}");
     assert_eq!(asked.load(Ordering::SeqCst), 0);
@@ -164,8 +164,8 @@ async fn a_directory_that_trusts_another_cluster_keeps_what_it_has() {
     std::fs::copy(&other.member.ca, &files.ca).unwrap();
     let (addr, _) = cluster.serve(0).await;
     let token = JoinToken::draw("rack").naming(cluster.pins());
-    let refused = enrol(&token, "w1", &[addr], &files, PATIENCE).await;
-    assert!(matches!(refused, Err(EnrolError::Pki(PkiError::OtherCa { .. }))), "{refused:?}");
+    let refused = enroll(&token, "w1", &[addr], &files, PATIENCE).await;
+    assert!(matches!(refused, Err(EnrollError::Pki(PkiError::OtherCa { .. }))), "{refused:?}");
     assert!(!files.cert.exists());
 }
 

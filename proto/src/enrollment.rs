@@ -32,7 +32,7 @@ const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
 /// Why enrollment or renewal failed.
 #[derive(Debug, thiserror::Error)]
-pub enum EnrolError {
+pub enum EnrollError {
     /// A malformed address.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
@@ -73,14 +73,14 @@ pub enum EnrolError {
     Answer(String),
 }
 
-impl EnrolError {
+impl EnrollError {
     /// The code of the member's error, if a member answered.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
-            EnrolError::Refused { error, .. } | EnrolError::Unavailable { error, .. } => {
+            EnrollError::Refused { error, .. } | EnrollError::Unavailable { error, .. } => {
                 Some(error.code)
             }
-            EnrolError::Renewal(error) => error.code(),
+            EnrollError::Renewal(error) => error.code(),
             _ => None,
         }
     }
@@ -101,14 +101,14 @@ pub struct Enrolled {
 /// `files.key` under `name`, and saves the answer in `files`. Members that do not lead say so at once.
 ///
 /// # Errors
-/// [`EnrolError::Refused`] if a retry does not help, [`EnrolError::Unavailable`] if the time is over.
-pub async fn enrol(
+/// [`EnrollError::Refused`] if a retry does not help, [`EnrollError::Unavailable`] if the time is over.
+pub async fn enroll(
     token: &JoinToken,
     name: &str,
     endpoints: &[String],
     files: &TlsFiles,
     patience: Duration,
-) -> Result<Enrolled, EnrolError> {
+) -> Result<Enrolled, EnrollError> {
     let begun = Instant::now();
     let deadline = begun + patience;
     let request = v1::EnrolRequest {
@@ -127,14 +127,14 @@ pub async fn enrol(
                 Ok(answer) => return keep(answer, name, files),
                 Err(error) if error.retryable => last = Some((endpoint.to_string(), error)),
                 Err(error) => {
-                    return Err(EnrolError::Refused { endpoint: endpoint.to_string(), error });
+                    return Err(EnrollError::Refused { endpoint: endpoint.to_string(), error });
                 }
             }
         }
-        let (endpoint, error) = last.ok_or(EnrolError::NoEndpoints)?;
+        let (endpoint, error) = last.ok_or(EnrollError::NoEndpoints)?;
         if Instant::now() + PAUSE >= deadline {
             let waited_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-            return Err(EnrolError::Unavailable { waited_ms, endpoint, error });
+            return Err(EnrollError::Unavailable { waited_ms, endpoint, error });
         }
         sleep(PAUSE).await;
     }
@@ -158,11 +158,11 @@ async fn ask(
     }
 }
 
-fn keep(answer: v1::EnrolResponse, name: &str, files: &TlsFiles) -> Result<Enrolled, EnrolError> {
-    let issued = answer.issued.ok_or_else(|| EnrolError::Answer("no certificate in it".into()))?;
+fn keep(answer: v1::EnrolResponse, name: &str, files: &TlsFiles) -> Result<Enrolled, EnrollError> {
+    let issued = answer.issued.ok_or_else(|| EnrollError::Answer("no certificate in it".into()))?;
     let identity = pki::keep_issued(files, &issued, Trust::Known)?;
     if identity.name != name || !matches!(identity.role, Role::Worker | Role::Client) {
-        return Err(EnrolError::Answer(format!("the certificate belongs to {identity}")));
+        return Err(EnrollError::Answer(format!("the certificate belongs to {identity}")));
     }
     let lifetime = Duration::from_millis(issued.lifetime_ms);
     Ok(Enrolled { identity, lifetime, labels: answer.labels })
@@ -172,16 +172,16 @@ fn keep(answer: v1::EnrolResponse, name: &str, files: &TlsFiles) -> Result<Enrol
 /// A process that follows the files uses it with its next connection.
 ///
 /// # Errors
-/// A certificate that another intermediate CA has issued ([`ErrorCode::EnrolmentOff`]), no leader, the disk.
-pub async fn renew(client: &Client, files: &TlsFiles) -> Result<Enrolled, EnrolError> {
+/// A certificate that another intermediate CA has issued ([`ErrorCode::EnrollmentOff`]), no leader, the disk.
+pub async fn renew(client: &Client, files: &TlsFiles) -> Result<Enrolled, EnrollError> {
     let request = v1::RenewRequest { request: pki::signing_request(&files.key)?.into() };
     let answer = client
         .with_leader("renew the certificate", |channel| {
             let request = request.clone();
-            async move { services::enrolment(channel).renew(request).await }
+            async move { services::enrollment(channel).renew(request).await }
         })
         .await?;
-    let issued = answer.issued.ok_or_else(|| EnrolError::Answer("no certificate in it".into()))?;
+    let issued = answer.issued.ok_or_else(|| EnrollError::Answer("no certificate in it".into()))?;
     let identity = pki::keep_issued(files, &issued, Trust::AsTold)?;
     let lifetime = Duration::from_millis(issued.lifetime_ms);
     Ok(Enrolled { identity, lifetime, labels: HashMap::new() })

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use rand::Rng;
-use rollout_proto::enrolment::{self, EnrolError, Enrolled, JoinToken};
+use rollout_proto::enrollment::{self, EnrollError, Enrolled, JoinToken};
 use rollout_proto::{Client, ClientConfig, ClientTls, ErrorCode, Security, TlsFiles, pki};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use crate::agent_error::AgentError;
 use crate::backoff::Backoff;
-use crate::config::{Config, EnrolmentConfig};
+use crate::config::{Config, EnrollmentConfig};
 use crate::connect::connect;
 
 /// The directory of key, certificate and authorities, within the agent's own.
@@ -47,7 +47,7 @@ impl EnrolledMetadata {
 /// The owner of the certificate, which renews it.
 struct Holder {
     name: String,
-    settings: EnrolmentConfig,
+    settings: EnrollmentConfig,
     files: TlsFiles,
     kept: PathBuf,
     client: ClientConfig,
@@ -63,7 +63,7 @@ pub(crate) async fn certify(config: &mut Config) -> Result<JoinSet<()>, AgentErr
     let mut renewing = JoinSet::new();
     let Some(settings) = config.enrolment.clone() else { return Ok(renewing) };
     let dir = config.data_dir.join(DIR);
-    let files = enrolment::files_in(&dir, &format!("worker-{}", config.name));
+    let files = enrollment::files_in(&dir, &format!("worker-{}", config.name));
     config.tls.ca_file = Some(files.ca.clone());
     config.tls.cert_file = Some(files.cert.clone());
     config.tls.key_file = Some(files.key.clone());
@@ -94,7 +94,7 @@ impl Holder {
     async fn first(&self, refused_max: Duration) -> Result<EnrolledMetadata, AgentError> {
         let mut refused_since = None;
         loop {
-            match self.enrol().await.map_err(AgentError::Start)? {
+            match self.enroll().await.map_err(AgentError::Start)? {
                 Ok(enrolled) => return self.keep(enrolled).map_err(AgentError::Start),
                 // Perhaps this worker's previous process, whose session has not ended yet.
                 Err(error) if error.code() == Some(ErrorCode::WorkerNameTaken) => {
@@ -105,10 +105,10 @@ impl Holder {
                     tracing::warn!(%error, "not enrolled yet");
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
-                Err(error @ EnrolError::Unavailable { .. }) => {
+                Err(error @ EnrollError::Unavailable { .. }) => {
                     tracing::warn!(%error, "not enrolled yet");
                 }
-                Err(error @ EnrolError::Refused { .. }) => {
+                Err(error @ EnrollError::Refused { .. }) => {
                     return Err(refused(Instant::now(), &error));
                 }
                 Err(error) => return Err(AgentError::Start(error.into())),
@@ -117,13 +117,13 @@ impl Holder {
     }
 
     /// Presents the token, which may have been replaced meanwhile.
-    async fn enrol(&self) -> anyhow::Result<Result<Enrolled, EnrolError>> {
+    async fn enroll(&self) -> anyhow::Result<Result<Enrolled, EnrollError>> {
         let path = &self.settings.token_file;
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("cannot read {}", path.display()))?;
         let token = text.parse::<JoinToken>().with_context(|| path.display().to_string())?;
         let endpoints = &self.settings.endpoints;
-        Ok(enrolment::enrol(&token, &self.name, endpoints, &self.files, ROUND).await)
+        Ok(enrollment::enroll(&token, &self.name, endpoints, &self.files, ROUND).await)
     }
 
     fn keep(&self, enrolled: Enrolled) -> anyhow::Result<EnrolledMetadata> {
@@ -198,23 +198,23 @@ impl Holder {
     async fn another(&self, kept: &EnrolledMetadata) -> anyhow::Result<EnrolledMetadata> {
         if self.has_one() {
             let client = Client::new(self.client.clone())?;
-            match enrolment::renew(&client, &self.files).await {
+            match enrollment::renew(&client, &self.files).await {
                 Ok(enrolled) => {
                     let labels = kept.labels.clone().into_iter().collect();
                     return self.keep(Enrolled { labels, ..enrolled });
                 }
                 // Another intermediate CA has replaced the old one.
-                Err(error) if error.code() == Some(ErrorCode::EnrolmentOff) => {
+                Err(error) if error.code() == Some(ErrorCode::EnrollmentOff) => {
                     tracing::warn!(%error, "trying the join token instead");
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        self.keep(self.enrol().await??)
+        self.keep(self.enroll().await??)
     }
 }
 
-fn refused(since: Instant, error: &EnrolError) -> AgentError {
+fn refused(since: Instant, error: &EnrollError) -> AgentError {
     let refused_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
     AgentError::Refused { refused_ms, reason: error.to_string() }
 }
@@ -230,8 +230,8 @@ mod tests {
         std::fs::write(&token_file, token).unwrap();
         Holder {
             name: "w1".into(),
-            settings: EnrolmentConfig { token_file, endpoints: vec!["127.0.0.1:9".into()] },
-            files: enrolment::files_in(&dir.join(DIR), "worker-w1"),
+            settings: EnrollmentConfig { token_file, endpoints: vec!["127.0.0.1:9".into()] },
+            files: enrollment::files_in(&dir.join(DIR), "worker-w1"),
             kept: dir.join(KEPT),
             client: ClientConfig::new(vec!["127.0.0.1:9".into()], Security::InsecurePlaintext),
         }

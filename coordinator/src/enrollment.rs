@@ -57,7 +57,7 @@ impl CertificateIssuer {
         let left_s = ends_s.saturating_sub(now_s);
         if left_s < LEFT_MIN_S {
             let text = "the certificate of the intermediate CA has expired: create a new one with rolloutctl cert init-issuer";
-            return Err(RpcError::new(ErrorCode::EnrolmentOff, text));
+            return Err(RpcError::new(ErrorCode::EnrollmentOff, text));
         }
         Ok(self.lifetime_s.min(left_s))
     }

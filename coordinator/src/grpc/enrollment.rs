@@ -5,7 +5,7 @@
 //! discloses nothing about the cluster.
 
 use super::{Shared, caller};
-use crate::enrolment::CertificateIssuer;
+use crate::enrollment::CertificateIssuer;
 use crate::grpc::convert::invalid;
 use crate::grpc::revoked_certificates;
 use crate::leader::ledger_read::ReadLedger;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 #[derive(Clone)]
-pub(crate) struct EnrolmentService(pub(crate) Arc<Shared>);
+pub(crate) struct EnrollmentService(pub(crate) Arc<Shared>);
 
 impl Shared {
     /// The certificate issuer of this member.
@@ -27,7 +27,7 @@ impl Shared {
             let name = &self.config.name;
             let text =
                 format!("{name} issues no certificates: its configuration has no [enrolment]");
-            RpcError::new(ErrorCode::EnrolmentOff, text)
+            RpcError::new(ErrorCode::EnrollmentOff, text)
         })
     }
 }
@@ -45,7 +45,7 @@ fn key_in(request: &[u8]) -> Result<RequestedKey, RpcError> {
     RequestedKey::read(request).map_err(|error| invalid(error.to_string()))
 }
 
-impl EnrolmentService {
+impl EnrollmentService {
     /// From when on certificates of `identity` are accepted. Call it once everything committed before can be read;
     /// otherwise this could issue a certificate that every member refuses.
     fn accepted_from_s(&self, identity: &Identity) -> Result<u64, RpcError> {
@@ -97,7 +97,7 @@ impl EnrolmentService {
 }
 
 #[tonic::async_trait]
-impl v1::enrolment_server::Enrolment for EnrolmentService {
+impl v1::enrolment_server::Enrolment for EnrollmentService {
     async fn enrol(
         &self,
         request: Request<v1::EnrolRequest>,
@@ -136,7 +136,7 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
             let text = format!(
                 "the certificate of {identity} was not issued by the intermediate CA in use: renew it with the authority that issued it"
             );
-            return Err(RpcError::new(ErrorCode::EnrolmentOff, text).into());
+            return Err(RpcError::new(ErrorCode::EnrollmentOff, text).into());
         }
         let key = key_in(&request.get_ref().request)?;
         audit::about(identity.role.as_str(), &identity.name);
