@@ -84,7 +84,8 @@ pub struct File {
     #[serde(default)]
     pub webhooks: WebhookSettings,
     /// Issuing certificates to workers and clients that have none.
-    pub enrolment: Option<EnrollmentSettings>,
+    #[serde(alias = "enrolment")]
+    pub enrollment: Option<EnrollmentSettings>,
     /// Where spans are sent.
     #[serde(default)]
     pub tracing: TracingSettings,

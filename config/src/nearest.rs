@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use crate::former;
+
 /// The line number, from 1, of a position in a text.
 pub fn line_of(text: &str, span: Option<Range<usize>>) -> usize {
     let at = span.map_or(0, |span| span.start).min(text.len());
@@ -57,7 +59,8 @@ pub fn explain_at(text: &str, span: Option<Range<usize>>, message: &str) -> Stri
 /// The unknown item and the known ones in a message that starts with `begin`.
 fn unknown_of<'a>(message: &'a str, begin: &str) -> Option<(&'a str, Vec<&'a str>)> {
     let (unknown, expected) = message.strip_prefix(begin)?.split_once('`')?;
-    Some((unknown, expected.split('`').skip(1).step_by(2).collect()))
+    let known = expected.split('`').skip(1).step_by(2);
+    Some((unknown, known.filter(|name| !former::is_former(name)).collect()))
 }
 
 /// A Rust type in plain words.
@@ -153,6 +156,8 @@ mod tests {
         assert_eq!(explain(message), "unknown key \"temprature\", did you mean \"temperature\"?");
         let message = "unknown field `zzz`, expected `uri` or `revision`";
         assert_eq!(explain(message), "unknown key \"zzz\"; known are uri, revision");
+        let message = "unknown field `enrolmet`, expected `enrollment` or `enrolment`";
+        assert_eq!(explain(message), "unknown key \"enrolmet\", did you mean \"enrollment\"?");
         assert_eq!(explain("invalid type: string"), "invalid type: string");
     }
 

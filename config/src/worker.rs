@@ -79,7 +79,8 @@ pub struct Config {
     /// Files for mutual TLS, or the flag that disables it.
     pub tls: TlsConfig,
     /// A join token, instead of those files.
-    pub enrolment: Option<EnrollmentConfig>,
+    #[serde(alias = "enrolment")]
+    pub enrollment: Option<EnrollmentConfig>,
     /// Addresses at which to dial members instead of their own, name to `host:port`.
     #[schemars(extend("x-flag" = "--dial-map", "x-env" = "ROLLOUT_DIAL_MAP"))]
     pub dial_map: BTreeMap<String, String>,
@@ -114,7 +115,7 @@ impl Default for Config {
             metrics_listen: None,
             labels: BTreeMap::new(),
             tls: TlsConfig::default(),
-            enrolment: None,
+            enrollment: None,
             dial_map: BTreeMap::new(),
             store: StoreConfig::default(),
             credit: CreditConfig::default(),

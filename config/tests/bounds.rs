@@ -25,8 +25,8 @@ fn a_value_out_of_its_bounds_is_refused_with_key_and_bounds() {
         ("[audit]\nfiles_max = 0", Some("audit.files_max: 0 is not in 1 to 4294967295")),
         ("[autoscale]\nrows_per_slot = 0", Some("autoscale.rows_per_slot: 0 is less than 1")),
         (
-            "[enrolment]\nlisten = '127.0.0.1:3'\nissuer_cert_file = 'c'\nissuer_key_file = 'k'\nlifetime_s = 9",
-            Some("enrolment.lifetime_s: 9 is not in 10 to 604800"),
+            "[enrollment]\nlisten = '127.0.0.1:3'\nissuer_cert_file = 'c'\nissuer_key_file = 'k'\nlifetime_s = 9",
+            Some("enrollment.lifetime_s: 9 is not in 10 to 604800"),
         ),
     ] {
         let file: File = toml::from_str(&format!("{MINIMAL}{section}\n")).unwrap();

@@ -95,7 +95,7 @@ pub struct Config {
     /// Completion webhooks of runs.
     pub webhooks: WebhookSettings,
     /// Issuing certificates to unenrolled clients; `None`: this member issues none.
-    pub enrolment: Option<EnrollmentSettings>,
+    pub enrollment: Option<EnrollmentSettings>,
     /// Where spans go.
     pub tracing: TracingSettings,
     /// Consensus.
@@ -147,8 +147,10 @@ impl Config {
         raft.disk_reserve_bytes = file.storage.reserve_bytes;
         raft.validate().with_context(|| format!("{path}: [storage]"))?;
         check_timings(&file.worker).with_context(|| path.clone())?;
-        if file.enrolment.is_some() && matches!(security, Security::InsecurePlaintext) {
-            bail!("{path}: [enrolment] has nothing to issue where [tls] insecure_plaintext = true");
+        if file.enrollment.is_some() && matches!(security, Security::InsecurePlaintext) {
+            bail!(
+                "{path}: [enrollment] has nothing to issue where [tls] insecure_plaintext = true"
+            );
         }
         file.tracing.lay_endpoint(flags.otlp_endpoint.as_deref());
         file.tracing.check().with_context(|| path.clone())?;
@@ -173,7 +175,7 @@ impl Config {
             audit: file.audit,
             autoscale: file.autoscale,
             webhooks: file.webhooks,
-            enrolment: file.enrolment,
+            enrollment: file.enrollment,
             tracing: file.tracing,
             raft,
         })

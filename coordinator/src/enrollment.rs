@@ -1,6 +1,6 @@
 //! Issues certificates: holds the intermediate CA, and paces refusals.
 //!
-//! *Invariant:* without `[enrolment]` there is no issuer, and nothing is issued. Refusals are delayed and sent one
+//! *Invariant:* without `[enrollment]` there is no issuer, and nothing is issued. Refusals are delayed and sent one
 //! after another; valid tokens are not delayed. So callers that guess tokens burden neither the log nor the holders of
 //! valid tokens. An intermediate CA with an expired certificate issues nothing, but does not stop the member.
 //! Deliberately absent: who may enroll (the ledger's tokens decide), and replacing the key without a restart.
@@ -31,7 +31,7 @@ pub(crate) struct CertificateIssuer {
 impl CertificateIssuer {
     /// Opens the issuer, if it is configured.
     pub(crate) fn open(config: &Config) -> Result<Option<Self>> {
-        let (Some(settings), Security::Mtls(tls)) = (&config.enrolment, &config.security) else {
+        let (Some(settings), Security::Mtls(tls)) = (&config.enrollment, &config.security) else {
             return Ok(None);
         };
         let lifetime_s = settings.lifetime_s;
@@ -39,7 +39,7 @@ impl CertificateIssuer {
             cert: settings.issuer_cert_file.clone(),
             key: settings.issuer_key_file.clone(),
         };
-        let intermediate = IntermediateCa::load(&files).context("[enrolment]")?;
+        let intermediate = IntermediateCa::load(&files).context("[enrollment]")?;
         let issuer =
             Self { intermediate, lifetime_s, ca_file: tls.ca.clone(), refusing: Mutex::default() };
         // Raise an alarm, but serve: callers with good certificates do not need this key.

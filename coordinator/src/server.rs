@@ -222,7 +222,7 @@ struct EnrollmentPort(Incoming);
 impl EnrollmentPort {
     /// Listens on the enrollment port, if it is configured.
     async fn bind(config: &Config, connections_max: usize) -> Result<Option<Self>> {
-        let Some(settings) = &config.enrolment else { return Ok(None) };
+        let Some(settings) = &config.enrollment else { return Ok(None) };
         let listener = bind("enrollment", settings.listen).await?;
         let tls = ServerTls::for_unenrolled(&config.security).context("[tls]")?;
         Ok(Some(Self(tls.incoming(listener).at_most(connections_max))))

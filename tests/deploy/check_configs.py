@@ -52,13 +52,13 @@ class Configs(unittest.TestCase):
     def test_the_enrollment_sections_of_the_systemd_examples_are_valid(self):
         for program, example in (("rollout-coordinator", "coordinator.toml"), ("rollout-worker", "worker.toml")):
             text = (DEPLOY / "systemd" / example).read_text()
-            (section,) = re.findall(r"^# \[enrolment\]\n(?:# .*\n)+", text, re.M)
+            (section,) = re.findall(r"^# \[enrollment\]\n(?:# .*\n)+", text, re.M)
             text = text.replace(section, re.sub(r"^# ", "", section, flags=re.M))
             if program == "rollout-worker":
                 # The worker has either.
                 text = re.sub(r"^\[tls\]\n(?:.+\n)+", "", text, flags=re.M)
-            self.assertIn("enrolment", running.toml(text))
-            config = self.at / f"enrolment-{example}"
+            self.assertIn("enrollment", running.toml(text))
+            config = self.at / f"enrollment-{example}"
             config.write_text(text)
             self.good(program, config)
 

@@ -304,7 +304,7 @@ class Rendered(unittest.TestCase):
         source = volumes["join"]["secret"]
         (mount,) = [m for m in container(thing)["volumeMounts"] if m["name"] == "join"]
         (item,) = source["items"]
-        toml = running.toml(objects["ConfigMap", "prod-guests"]["data"]["worker.toml"])["enrolment"]
+        toml = running.toml(objects["ConfigMap", "prod-guests"]["data"]["worker.toml"])["enrollment"]
         self.assertEqual((source["secretName"], item["key"]), ("join-guests", "token"))
         self.assertEqual(toml["token_file"], f"{mount['mountPath']}/{item['path']}")
         domain = "prod-members.batch.svc.cluster.local"
@@ -312,10 +312,10 @@ class Rendered(unittest.TestCase):
         (ports,) = [p["spec"]["ports"] for (kind, name), p in objects.items() if (kind, name) == ("Service", "prod-members")]
         self.assertIn(7423, [port["port"] for port in ports])
         rules = objects["NetworkPolicy", "prod-members"]["spec"]["ingress"]
-        (open_to,) = [rule for rule in rules if {"port": "enrolment", "protocol": "TCP"} in rule["ports"]]
+        (open_to,) = [rule for rule in rules if {"port": "enrollment", "protocol": "TCP"} in rule["ports"]]
         self.assertIn({"port": "client", "protocol": "TCP"}, open_to["ports"])
         for case in self.all:
-            if not rendered.values(case[0])["members"]["enrolment"]["existingSecret"]:
+            if not rendered.values(case[0])["members"]["enrollment"]["existingSecret"]:
                 self.assertFalse("7423" in str(self.all[case]), f"{case}: enrollment is off by default")
 
     def test_a_stopped_cluster_differs_from_the_one_that_runs_in_the_number_of_its_pods_alone(self):

@@ -179,8 +179,8 @@ class Started(unittest.TestCase):
             full = rendered.values(case)["fullnameOverride"] or "rollout"
             toml = running.toml(objects["ConfigMap", f"{full}-members"]["data"]["coordinator.toml"])
             listen = toml["listen"]
-            if "enrolment" in toml:
-                listen["enrolment"] = toml["enrolment"]["listen"]
+            if "enrollment" in toml:
+                listen["enrollment"] = toml["enrollment"]["listen"]
             ports = {p["name"]: p["containerPort"] for p in container(objects["StatefulSet", full])["ports"]}
             self.assertEqual({name: int(addr.rsplit(":", 1)[1]) for name, addr in listen.items()}, ports)
             for (kind, _), thing in objects.items():

@@ -61,7 +61,7 @@ struct Holder {
 /// cannot be used.
 pub(crate) async fn certify(config: &mut Config) -> Result<JoinSet<()>, AgentError> {
     let mut renewing = JoinSet::new();
-    let Some(settings) = config.enrolment.clone() else { return Ok(renewing) };
+    let Some(settings) = config.enrollment.clone() else { return Ok(renewing) };
     let dir = config.data_dir.join(DIR);
     let files = enrollment::files_in(&dir, &format!("worker-{}", config.name));
     config.tls.ca_file = Some(files.ca.clone());

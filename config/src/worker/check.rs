@@ -57,19 +57,19 @@ impl Config {
         let tls = &self.tls;
         let files = [&tls.ca_file, &tls.cert_file, &tls.key_file];
         let given = files.iter().filter(|file| file.is_some()).count();
-        if let Some(enrollment) = &self.enrolment {
+        if let Some(enrollment) = &self.enrollment {
             return match (given, tls.insecure_plaintext) {
                 (0, false) => enrollment.check(),
                 _ => invalid(
                     "tls",
-                    "[enrolment] replaces ca_file, cert_file and key_file, and needs TLS",
+                    "[enrollment] replaces ca_file, cert_file and key_file, and needs TLS",
                 ),
             };
         }
         let reason = match (given, tls.insecure_plaintext) {
             (3, false) | (0, true) => return Ok(()),
             (0, false) => {
-                "ca_file, cert_file and key_file are needed, or [enrolment], or insecure_plaintext = true"
+                "ca_file, cert_file and key_file are needed, or [enrollment], or insecure_plaintext = true"
             }
             (_, true) => "insecure_plaintext contradicts the certificate files",
             (_, false) => "ca_file, cert_file and key_file are needed together",
@@ -81,11 +81,11 @@ impl Config {
 impl EnrollmentConfig {
     fn check(&self) -> Result<(), ConfigError> {
         if self.token_file.as_os_str().is_empty() {
-            return invalid("enrolment.token_file", "name the file with the join token");
+            return invalid("enrollment.token_file", "name the file with the join token");
         }
         if self.endpoints.is_empty() {
             return invalid(
-                "enrolment.endpoints",
+                "enrollment.endpoints",
                 "give the members' enrollment addresses, host:port",
             );
         }

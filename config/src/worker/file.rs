@@ -9,7 +9,7 @@ use toml::{Table, Value};
 use super::Config;
 use crate::key::{self, Key};
 use crate::nearest::{self, nearest};
-use crate::{SettingError, bounds};
+use crate::{SettingError, bounds, former};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +71,11 @@ impl Config {
             let why = nearest::explain_at(text, error.span(), error.message());
             ConfigError::Parse { origin: origin.to_owned(), message: format!("line {line}: {why}") }
         };
-        let table: Table = text.parse().map_err(parse)?;
+        let mut table: Table = text.parse().map_err(parse)?;
+        former::rename(&mut table).map_err(|error| ConfigError::Parse {
+            origin: origin.to_owned(),
+            message: error.to_string(),
+        })?;
         check_keys(&table, origin)?;
         toml::from_str(text).map_err(parse)
     }

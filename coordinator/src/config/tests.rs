@@ -82,19 +82,35 @@ fn a_ring_of_events_that_holds_none_is_refused_by_its_own_name() {
 
 #[test]
 fn enrollment_needs_certificates_and_issues_them_for_a_time() {
-    let section = "[enrolment]\nlisten = \"127.0.0.1:3\"\nissuer_cert_file = \"/i.pem\"\nissuer_key_file = \"/i.key\"\n";
+    let section = "[enrollment]\nlisten = \"127.0.0.1:3\"\nissuer_cert_file = \"/i.pem\"\nissuer_key_file = \"/i.key\"\n";
     let error = format!("{:#}", load(&format!("{GOOD}\n{section}")).expect_err("plaintext"));
     assert!(error.contains("insecure_plaintext"), "{error}");
     let files = "ca_file = \"a\"\ncert_file = \"b\"\nkey_file = \"c\"";
     let secure = GOOD.replace("insecure_plaintext = true", files);
-    assert!(load(&secure).expect("good").enrolment.is_none(), "it is off unless configured");
-    let settings = load(&format!("{secure}\n{section}")).expect("good").enrolment;
+    assert!(load(&secure).expect("good").enrollment.is_none(), "it is off unless configured");
+    let settings = load(&format!("{secure}\n{section}")).expect("good").enrollment;
     assert_eq!(settings.map(|s| s.lifetime_s), Some(24 * 60 * 60));
     for wrong in [9, 7 * 24 * 60 * 60 + 1] {
         let text = format!("{secure}\n{section}lifetime_s = {wrong}\n");
         let error = format!("{:#}", load(&text).expect_err("out of bounds"));
         assert!(error.contains("lifetime_s"), "{error}");
     }
+}
+
+#[test]
+fn the_enrollment_section_may_have_its_former_name_but_not_both() {
+    let files = "ca_file = \"a\"\ncert_file = \"b\"\nkey_file = \"c\"";
+    let secure = GOOD.replace("insecure_plaintext = true", files);
+    let keys =
+        "listen = \"127.0.0.1:3\"\nissuer_cert_file = \"/i.pem\"\nissuer_key_file = \"/i.key\"\n";
+    let present = format!("[enrollment]\n{keys}");
+    let former = format!("[enrolment]\n{keys}");
+    let of = |text: &str| load(&format!("{secure}\n{text}"));
+    let settings = of(&present).expect("good").enrollment;
+    assert!(settings.is_some());
+    assert_eq!(of(&former).expect("good").enrollment, settings);
+    let error = format!("{:#}", of(&format!("{present}{former}")).expect_err("both"));
+    assert!(error.contains("duplicate field `enrollment`"), "{error}");
 }
 
 #[test]

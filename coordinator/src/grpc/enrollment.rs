@@ -26,7 +26,7 @@ impl Shared {
         self.issuer.as_deref().ok_or_else(|| {
             let name = &self.config.name;
             let text =
-                format!("{name} issues no certificates: its configuration has no [enrolment]");
+                format!("{name} issues no certificates: its configuration has no [enrollment]");
             RpcError::new(ErrorCode::EnrollmentOff, text)
         })
     }

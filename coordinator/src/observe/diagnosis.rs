@@ -65,7 +65,7 @@ pub(crate) fn settings(config: &Config) -> Value {
             "allow": config.webhooks.allow.iter().map(|url| bare(url)).collect::<Vec<_>>(),
             "secret_file": config.webhooks.secret_file,
         },
-        "enrolment": config.enrolment.as_ref().map(enrollment),
+        "enrollment": config.enrollment.as_ref().map(enrollment),
         "tracing": tracing(&config.tracing),
         "dial_map": raft.dial_map.to_string(),
     })
@@ -144,7 +144,7 @@ mod tests {
             key_file = "/key"
             [store]
             url = "s3://key:secret@bucket/prefix"
-            [enrolment]
+            [enrollment]
             listen = "127.0.0.1:3"
             issuer_cert_file = "/i.pem"
             issuer_key_file = "/i.key"

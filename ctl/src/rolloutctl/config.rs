@@ -103,8 +103,8 @@ mod tests {
             ("listen.http", "127.0.0.1:7422".to_owned()),
         ];
         assert_eq!(addresses(member), usual);
-        let enrolls = format!("{member}[enrolment]\nlisten = \"0.0.0.0:7423\"\n");
-        assert_eq!(addresses(&enrolls)[3], ("enrolment.listen", "0.0.0.0:7423".to_owned()));
+        let enrolls = format!("{member}[enrollment]\nlisten = \"0.0.0.0:7423\"\n");
+        assert_eq!(addresses(&enrolls)[3], ("enrollment.listen", "0.0.0.0:7423".to_owned()));
         assert!(addresses("name = \"w1\"\n").is_empty(), "a worker listens where it is told to");
         let gateway = addresses("metrics_listen = \"0.0.0.0:9464\"\n[store_gateway]\n");
         let keys: Vec<_> = gateway.iter().map(|(key, _)| *key).collect();

@@ -30,10 +30,17 @@ impl Fleet {
         let lifetime = self.options.enrollment_lifetime_s.map(|s| format!("lifetime_s = {s}\n"));
         let (cert, key) = (self.path("issuer/issuer.pem"), self.path("issuer/issuer.key"));
         format!(
-            "[enrolment]\nlisten = {listen:?}\nissuer_cert_file = {cert:?}\nissuer_key_file = {key:?}\n\
+            "[{}]\nlisten = {listen:?}\nissuer_cert_file = {cert:?}\nissuer_key_file = {key:?}\n\
              {}",
+            self.enrollment_section(),
             lifetime.unwrap_or_default()
         )
+    }
+
+    /// The section's name in a configuration, which both builds of a fleet can read: an earlier one knows only the
+    /// former name.
+    fn enrollment_section(&self) -> &'static str {
+        if self.options.baseline.is_some() { "enrolment" } else { "enrollment" }
     }
 
     /// The enrollment address of a member.
@@ -68,10 +75,11 @@ impl Fleet {
             self.enrollment_addrs.values().map(String::as_str).collect();
         let text = format!(
             "name = {name:?}\ndata_dir = {:?}\nendpoints = {endpoints:?}\n{}\n[compute]\n\
-             provider = \"none\"\n[enrolment]\ntoken_file = {token:?}\nendpoints = {enrollment_addrs:?}\n\
+             provider = \"none\"\n[{}]\ntoken_file = {token:?}\nendpoints = {enrollment_addrs:?}\n\
              [[engine]]\n{}",
             self.path(&format!("worker-{name}")),
             options.head,
+            self.enrollment_section(),
             options.engine,
         );
         let config = self.path(&format!("worker-{name}.toml"));

@@ -360,7 +360,7 @@ async fn a_certificate_lives_for_a_day_where_the_members_say_nothing_else() -> R
     let fleet = Fleet::start(options)?;
     for name in fleet.member_names() {
         let config = std::fs::read_to_string(fleet.path(&format!("{name}.toml")))?;
-        ensure!(config.contains("[enrolment]") && !config.contains("lifetime_s"), "{config}");
+        ensure!(config.contains("[enrollment]") && !config.contains("lifetime_s"), "{config}");
     }
     for (role, name) in [("worker", "w1"), ("client", "ann")] {
         let token = fleet.token(role, &["--role", role, "--holder", name])?;
@@ -422,13 +422,13 @@ fn members_without_enrollment_enroll_no_client_and_serve_certificates_of_another
     let before = read()?;
     let renewal = user(&fleet, &["cert", "renew"])?;
     check_refusal(&renewal, 5, "RO-3010")?;
-    check_refusal(&renewal, 5, "issues no certificates: its configuration has no [enrolment]")?;
+    check_refusal(&renewal, 5, "issues no certificates: its configuration has no [enrollment]")?;
     ensure!(read()? == before, "a refused renewal changed the certificate or its key");
     // An admin's certificate is always issued by hand.
     check_refusal(&fleet.ctl(&["cert", "renew"])?, 7, "RO-3002")?;
     let token = fleet.ctl(&["token", "create", "rack", "--role", "worker"])?;
     check_refusal(&token, 5, "RO-3010")?;
-    check_refusal(&token, 5, "has no [enrolment]")?;
+    check_refusal(&token, 5, "has no [enrollment]")?;
     ensure!(token.stdout.is_empty(), "a token was shown: {token:?}");
     let list = fleet.ctl_json(&["token", "list"])?;
     ensure!(list["tokens"].as_array().is_some_and(Vec::is_empty), "a token was kept: {list}");

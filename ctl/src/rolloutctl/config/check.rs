@@ -136,12 +136,12 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
         }
     }
     if daemon == Daemon::Worker
-        && file.get("enrolment.token_file").is_some()
+        && file.get("enrollment.token_file").is_some()
         && (given > 0 || plain)
     {
         add_problem(
             found,
-            "enrolment",
+            "enrollment",
             "replaces the files of [tls], and needs TLS: set one or the other",
         );
     }

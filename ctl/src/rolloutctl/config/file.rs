@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rollout_config::nearest;
+use rollout_config::{former, nearest};
 use toml::{Table, Value};
 
 use crate::rolloutctl::Failure;
@@ -15,10 +15,10 @@ pub(in crate::rolloutctl) struct File {
 }
 
 impl File {
-    /// Reads and parses it.
+    /// Reads and parses it. Sections with a former name get the present one.
     ///
     /// # Errors
-    /// Exit status 4 if the file does not exist, 1 if it is not TOML, with the line.
+    /// Exit status 4 if the file does not exist; 1 if it is not TOML, with the line, or has a section twice.
     pub(in crate::rolloutctl) fn read(path: &Path) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             let text = format!("cannot read {}: {error}", path.display());
@@ -27,10 +27,12 @@ impl File {
                 _ => Failure::failed(text),
             }
         })?;
-        let table = text.parse().map_err(|error: toml::de::Error| {
+        let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = nearest::line_of(&text, error.span());
             Failure::failed(format!("{}:{line}: {}", path.display(), error.message()))
         })?;
+        former::rename(&mut table)
+            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
         Ok(Self { path: path.to_owned(), table })
     }
 

@@ -118,6 +118,20 @@ mod tests {
     }
 
     #[test]
+    fn a_section_may_have_its_former_name_but_not_both() {
+        let keys = "listen = \"127.0.0.1:3\"\nissuer_cert_file = \"i\"\nissuer_key_file = \"k\"\nlifetime_s = 9\n";
+        for name in ["enrollment", "enrolment"] {
+            let found = of(&format!("{GOOD}[{name}]\n{keys}"));
+            assert_eq!(found, ["enrollment.lifetime_s: 9 is not in 10 to 604800"], "{name}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.toml");
+        std::fs::write(&file, format!("{GOOD}[enrollment]\n{keys}[enrolment]\n{keys}")).unwrap();
+        let error = validate(ValidateArgs { file, of: None }).err().unwrap().to_string();
+        assert!(error.contains("[enrolment] is its former name"), "{error}");
+    }
+
+    #[test]
     fn an_engine_has_the_keys_of_its_kind_alone() {
         let worker = "name = \"w\"\ndata_dir = \"/d\"\nendpoints = [\"a:1\"]\n[tls]\ninsecure_plaintext = true\n";
         assert_eq!(

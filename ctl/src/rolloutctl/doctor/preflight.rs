@@ -121,14 +121,14 @@ fn certificate(file: &File, args: &DoctorArgs) -> Vec<Finding> {
 /// The intermediate CA with which a member issues certificates, as far as the member's start needs it.
 fn issuer(file: &File, args: &DoctorArgs) -> Option<Finding> {
     let path = |key: &str| file.get(key).and_then(Value::as_str).map(Path::new);
-    path("enrolment.listen")?;
+    path("enrollment.listen")?;
     let todo = "rolloutctl cert init-issuer --ca-dir DIR, then copy its two files to every member";
     let unusable = |found: String| {
         Finding::fail("issuer", found, "the daemon does not start with these files", todo)
     };
-    let named = (path("enrolment.issuer_cert_file"), path("enrolment.issuer_key_file"));
+    let named = (path("enrollment.issuer_cert_file"), path("enrollment.issuer_key_file"));
     let (Some(cert), Some(key)) = named else {
-        return Some(unusable("[enrolment] does not set the files of the intermediate CA".into()));
+        return Some(unusable("[enrollment] does not set the files of the intermediate CA".into()));
     };
     let files = IssuerFiles { cert: cert.to_owned(), key: key.to_owned() };
     let found = IntermediateCa::load(&files).and_then(|_| pki::inspect(cert));
@@ -255,7 +255,7 @@ mod tests {
         let args = super::super::tests::args();
         let look = |cert: &Path, key: &Path| {
             let text = format!(
-                "[listen]\n[enrolment]\nlisten = \"0.0.0.0:7423\"\nissuer_cert_file = {cert:?}\nissuer_key_file = {key:?}\n"
+                "[listen]\n[enrollment]\nlisten = \"0.0.0.0:7423\"\nissuer_cert_file = {cert:?}\nissuer_key_file = {key:?}\n"
             );
             let file = File { path: "t.toml".into(), table: text.parse().unwrap() };
             issuer(&file, &args).unwrap()

@@ -43,7 +43,7 @@ app.kubernetes.io/component: member
 {{- end }}
 
 {{- /* Enrollment addresses of all members, as TOML. The leader issues certificates, and any member may lead. */ -}}
-{{- define "rollout.enrolmentEndpoints" -}}
+{{- define "rollout.enrollmentEndpoints" -}}
 {{- $name := include "rollout.fullname" . -}}
 {{- $domain := include "rollout.memberDomain" . -}}
 [{{- range $i := until (int .Values.members.replicas) -}}
@@ -158,13 +158,13 @@ files_max = {{ int .Values.members.audit.filesMax }}
 allow = {{ toJson .Values.members.webhooks.allow }}
 secret_file = "/etc/rollout/webhooks/secret"
 {{- end }}
-{{- if .Values.members.enrolment.existingSecret }}
+{{- if .Values.members.enrollment.existingSecret }}
 
-[enrolment]
+[enrollment]
 listen = "{{ .Values.members.listen }}:7423"
 issuer_cert_file = "/etc/rollout/issuer/issuer.pem"
 issuer_key_file = "/etc/rollout/issuer/issuer.key"
-lifetime_s = {{ int .Values.members.enrolment.lifetimeSeconds }}
+lifetime_s = {{ int .Values.members.enrollment.lifetimeSeconds }}
 {{- end }}
 {{- if .Values.members.config }}
 
