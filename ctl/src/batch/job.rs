@@ -115,7 +115,7 @@ pub async fn create(session: &Session, job: &Job) -> Result<v1::CreateRunRespons
 }
 
 /// Step 3 for a run that exists with the same spec, apart from what may change. The cluster would refuse its creation:
-/// the digest of its spec contains the deadline of its submission.
+/// the digest of its spec contains the deadline and the weight of its submission.
 pub fn found(run: &v1::RunSummary) -> v1::CreateRunResponse {
     let (run, folder) = (run.run, run.folder.clone());
     v1::CreateRunResponse { run, folder, created: false, ..v1::CreateRunResponse::default() }

@@ -2,8 +2,8 @@
 //! that a batch file means now.
 //!
 //! NAME is the first revision, NAME.r2 the second, and so on; together they are a family. Existing revisions never
-//! change: another input or spec is the next revision.
-//! Invariant: the same input and spec are the same run unless it was cancelled. No revision begins while another is
+//! change: another input or spec is the next revision, except for another deadline or weight.
+//! Invariant: the same input and spec, apart from these two, are the same run unless it was cancelled. No revision begins while another is
 //! running.
 //! Absent: reuse of results (`result_reuse`).
 

@@ -92,13 +92,16 @@ fn an_input_that_was_whole_after_all_is_closed_by_the_command_without_the_flag()
 
 #[test]
 fn an_open_run_continues_with_its_deadline_and_weight_whatever_the_batch_file_says() {
-    for (setting, line) in [("deadline", "deadline_s = 3600"), ("weight", "weight = 3")] {
+    for (setting, line, flag) in [
+        ("deadline", "deadline_s = 3600", "--deadline 3600000ms"),
+        ("weight", "weight = 3", "--weight 3"),
+    ] {
         let cluster = TestCluster::start();
         let job = Job::new(&cluster, "job", &rows(&["a", "b"]));
         assert_eq!(job.batch(&["--name", "r", "--keep-open", "--detach"]).code, 0);
         let config = job.read("batch.toml");
         job.write("batch.toml", &format!("{config}[run]\n{line}\n"));
-        let note = format!("run r keeps its {setting}; `rolloutctl run set-{setting}` changes it");
+        let note = format!("`rolloutctl run set-{setting} r {flag}` changes it");
         let resumed = ["--resume", "r", "--keep-open", "--detach"];
         for more in [&["--keep-open", "--detach"][..], &resumed, &[]] {
             let ended = job.batch(more);
@@ -113,6 +116,23 @@ fn an_open_run_continues_with_its_deadline_and_weight_whatever_the_batch_file_sa
             assert!(!ended.stderr.contains("keeps its"), "{line} {more:?}: {ended:?}");
         }
         assert_eq!(cluster.state.lock().runs.len(), 1);
+    }
+}
+
+#[test]
+fn a_cancelled_run_that_is_resumed_with_another_weight_or_deadline_is_reported_as_cancelled() {
+    for line in ["deadline_s = 3600", "weight = 3"] {
+        let cluster = TestCluster::start();
+        let job = Job::new(&cluster, "job", &rows(&["a"]));
+        assert_eq!(job.batch(&["--name", "r", "--keep-open", "--detach"]).code, 0);
+        let cancelled = rollout_proto::v1::RunState::Cancelled as i32;
+        cluster.state.lock().runs.values_mut().for_each(|run| run.state = cancelled);
+        let config = job.read("batch.toml");
+        job.write("batch.toml", &format!("{config}[run]\n{line}\n"));
+        let ended = job.batch(&["--resume", "r"]);
+        assert_ne!(ended.code, 0, "{line}: {ended:?}");
+        assert!(ended.stderr.contains("cancelled"), "{line}: {ended:?}");
+        assert!(!ended.stderr.contains("RO-2002"), "{line}: {ended:?}");
     }
 }
 

@@ -105,18 +105,24 @@ impl Batch<'_> {
 
     /// If the deadline or the weight of the open run differs from that of the batch file, prints how to change it.
     pub(super) fn note_kept_settings(&self, run: &v1::RunSummary, spec: &v1::RunSpec) {
-        let differing = [
-            ("deadline", spec.deadline_ms != self.spec.deadline_ms),
-            ("weight", spec.weight != self.spec.weight),
+        if watch::ended(run) {
+            return;
+        }
+        let (name, wanted) = (&run.name, &self.spec);
+        let deadline = match wanted.deadline_ms {
+            0 => format!("run set-deadline {name} --none"),
+            ms => format!("run set-deadline {name} --deadline {ms}ms"),
+        };
+        let weight = format!("run set-weight {name} --weight {}", wanted.weight);
+        let settings = [
+            ("deadline", deadline, spec.deadline_ms != wanted.deadline_ms),
+            ("weight", weight, spec.weight != wanted.weight),
         ];
-        for (setting, differs) in differing {
-            if differs && !watch::ended(run) {
-                self.progress.note(&format!(
-                    "run {} keeps its {setting}; `rolloutctl run set-{setting}` changes it, from cluster version 4 on \
-                     (`rolloutctl cluster upgrade`)",
-                    run.name
-                ));
-            }
+        for (setting, command, _) in settings.iter().filter(|(.., differs)| *differs) {
+            self.progress.note(&format!(
+                "run {name} keeps its {setting}, which differs from the batch file; `rolloutctl {command}` changes it, \
+                 from cluster version 4 on (`rolloutctl cluster upgrade`)"
+            ));
         }
     }
 

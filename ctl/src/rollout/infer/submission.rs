@@ -141,7 +141,7 @@ impl Batch<'_> {
         let input = job::reuse_earlier_results(session, job, prepared, sources).await?;
         self.enter(Stage::Submitting);
         let created = match family.get(&job.name) {
-            Some(run) if matches!(choice, Choice::Complete(_)) => job::found(run),
+            Some(run) if !matches!(choice, Choice::New(_)) => job::found(run),
             _ => job::create(session, job).await?,
         };
         self.settle()?;
