@@ -23,7 +23,7 @@ pub struct Manifest {
     pub version: u32,
     pub run: String,
     pub namespace: String,
-    /// The digest of its spec, in hexadecimal digits.
+    /// The digest of its spec as it was submitted, in hexadecimal digits.
     pub spec_digest: String,
     pub model_uri: String,
     /// blake3 of the model's URI, revision, task and options.

@@ -29,7 +29,7 @@ pub struct RunView {
     pub reason: String,
     /// Its spec.
     pub spec: RunSpec,
-    /// The digest of that.
+    /// The digest of the spec as it was submitted: a later deadline or weight does not change it.
     pub spec_digest: [u8; 32],
     /// Rows so far.
     pub rows: u64,

@@ -69,8 +69,8 @@ impl Ledger {
         let run = self.runs.change(&no).ok_or(Rejection::RunUnknown)?;
         let before = std::mem::replace(&mut run.head.spec.weight, weight);
         if before != weight {
-            // A run that slots of its own have served may be far ahead. With a higher weight it would otherwise wait at
-            // the slots that it shares until the others have caught up.
+            // A run that slots of its own have served may be far ahead. Without this it would wait at the slots that it
+            // shares until the others have caught up, whatever its new weight.
             self.reshape_with(no);
         }
         Ok(Reply::Ok)

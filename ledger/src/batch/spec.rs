@@ -122,7 +122,7 @@ impl RunSpec {
     }
 }
 
-/// Checks the bounds of a weight, of a new run or of one that gets another.
+/// Checks the bounds of a weight.
 ///
 /// # Errors
 /// [`Rejection::Invalid`] with the bounds.

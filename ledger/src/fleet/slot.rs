@@ -158,12 +158,12 @@ impl Slot {
         &self.incidents
     }
 
-    /// Takes its incidents. The index of slots by incident still has them.
+    /// Takes its incidents. It does not change the index of slots by incident.
     pub(crate) fn take_incidents(&mut self) -> Vec<SlotIncident> {
         std::mem::take(&mut self.incidents)
     }
 
-    /// It has these incidents now, which the index has too.
+    /// Replaces its incidents. It does not change the index of slots by incident.
     pub(crate) fn put_incidents(&mut self, listed: Vec<SlotIncident>) {
         self.incidents = listed;
     }

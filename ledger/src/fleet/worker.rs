@@ -107,7 +107,7 @@ impl Worker {
         &self.slots
     }
 
-    /// A slot, for a change. Mark it, if its record changes.
+    /// A slot, for a change. Mark the slot if its record changes.
     pub(crate) fn slot_mut(&mut self, number: usize) -> Option<&mut Slot> {
         self.slots.get_mut(number)
     }

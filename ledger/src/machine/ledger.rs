@@ -102,7 +102,7 @@ pub(crate) struct Meta {
     pub(super) epoch: CoordEpoch,
     pub(super) version: u32,
     runs_made: u32,
-    // The domains that make them count these.
+    // Counted by the domains that make them.
     pub(crate) stores_made: u32,
     pub(crate) jobs_made: u32,
     pub(crate) datasets_made: u32,

@@ -406,7 +406,7 @@ fn service_of_long_ago_fades() {
 }
 
 #[test]
-fn a_run_that_is_far_ahead_gets_the_share_of_its_new_weight_without_waiting_for_the_others() {
+fn a_run_that_is_far_ahead_and_gets_another_weight_does_not_wait_until_the_others_have_caught_up() {
     let (mut bench, [ahead, behind], [_, shared]) = far_ahead();
     bench.apply(Body::SetVersion(4));
     bench.op(OpKind::SetWeight(op::SetWeight { run: ahead, weight: 3 }));

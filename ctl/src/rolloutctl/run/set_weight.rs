@@ -1,4 +1,4 @@
-//! `rolloutctl run set-weight NAME`: changes the share of an open run among runs of its priority.
+//! `rolloutctl run set-weight NAME`: changes the weight of an open run among runs of its priority.
 //!
 //! Invariant: a repeat of the request does not revert a weight that was set since. Deliberately absent: the bounds of a
 //! weight, which the cluster checks.
@@ -22,7 +22,8 @@ pub(crate) struct SetWeightArgs {
     /// The run's name, or several
     #[arg(value_name = "NAME", required = true, add = completer::of(Names::Runs))]
     pub(in crate::rolloutctl) names: Vec<String>,
-    /// Share of the slots among runs of the same priority, 1 to 100
+    /// Weight among runs of the same priority, 1 to 100: a run of weight 3 gets three rows for each row of a run of
+    /// weight 1
     #[arg(long, value_name = "N")]
     weight: u32,
 }

@@ -165,7 +165,7 @@ impl Ledger {
         turns.filter(|turn| !joining.contains(&turn.run))
     }
 
-    /// Slots of a namespace have gone, or its open runs or their weights are others: a run that was behind because it
+    /// Slots of a namespace have gone, or its open runs or their weights have changed: a run that was behind because it
     /// had fewer slots for itself may share with those ahead of it from now on, and would keep them waiting until it has
     /// caught up. Within each group, runs that are further behind the next one than [`AHEAD_MAX`] are moved up.
     fn close_gaps(&mut self, namespace: &str, joining: &BTreeSet<RunNo>) {
