@@ -4,10 +4,12 @@
 //! Absent: what they check; their scripts are in `tests/`.
 
 use crate::artifacts::{PROGRAMS, build, folder};
+use crate::lanes::{Judge, Piece, Sequence};
 use crate::report::Report;
 use crate::workspace::Workspace;
 use anyhow::Result;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 /// A check takes minutes. ROLLOUT_PREFLIGHT_MAKE adds a build of everything, RocksDB included.
@@ -28,7 +30,7 @@ pub(crate) enum Check {
 
 impl Check {
     /// All checks, in the order in which they run.
-    pub(crate) const ALL: [Self; 4] = [Self::Deploy, Self::Docs, Self::Guide, Self::Preflight];
+    const ALL: [Self; 4] = [Self::Deploy, Self::Docs, Self::Guide, Self::Preflight];
 
     fn name(self) -> &'static str {
         match self {
@@ -57,10 +59,19 @@ impl Check {
     }
 }
 
-/// Runs a check as a stage.
-pub(crate) fn stage(workspace: &Workspace, check: Check, programs: &Path, report: &mut Report) {
-    let command = workspace.script(check.script(), &[programs, workspace.target.as_path()]);
-    report.step(check.name(), command, LIMIT);
+/// All checks. None may run beside another: they share folders, ports and the package manager.
+pub(crate) fn all(workspace: &Workspace, programs: &Path) -> Sequence<'static> {
+    let piece = |check: Check| Piece {
+        label: check.name().to_owned(),
+        judge: Judge::ExitStatus,
+        command: command(workspace, check, programs),
+        limit: LIMIT,
+    };
+    Check::ALL.map(piece).into()
+}
+
+fn command(workspace: &Workspace, check: Check, programs: &Path) -> Command {
+    workspace.script(check.script(), &[programs, workspace.target.as_path()])
 }
 
 /// Builds the programs if the check needs them, and runs it.
@@ -73,6 +84,6 @@ pub(crate) fn run(workspace: &Workspace, check: Check) -> Result<bool> {
         _ => folder(&build(workspace, PROGRAMS)?)?,
     };
     let mut report = Report::begin("check");
-    stage(workspace, check, &programs, &mut report);
+    report.step(check.name(), command(workspace, check, &programs), LIMIT);
     Ok(report.end())
 }

@@ -1,7 +1,7 @@
-//! Owns: how test programs run beside each other, and how each is judged.
+//! Owns: how test programs and checks run beside each other, and how each is judged.
 //!
-//! Invariant: a program that cannot be started, dies, or prints no result is a failure. Each piece has ports that no
-//! piece beside it has.
+//! Invariant: a test program that cannot be started, dies, or prints no result is a failure. Each piece has ports that
+//! no piece beside it has.
 //! Absent: which pieces there are; that is `test`.
 
 use crate::libtest::{Counts, Output};
@@ -24,32 +24,45 @@ const PORTS_OF_LANE: u16 = 7_000;
 /// The label of the doc tests of all crates.
 const DOC_TESTS: &str = "doc tests";
 
-/// A test program, or a module of one, that runs in a lane.
+/// A command that runs in a lane.
 pub(crate) struct Piece<'a> {
-    /// The label of the program.
-    pub(crate) program: &'a str,
-    /// The module whose tests run; all if there is none.
-    pub(crate) module: Option<String>,
+    /// Its name in the report and before the lines that it prints.
+    pub(crate) label: String,
+    pub(crate) judge: Judge<'a>,
     pub(crate) command: Command,
     pub(crate) limit: Duration,
 }
 
-/// Runs the pieces: in each lane one at a time, in their order. Returns how many tests they executed.
-pub(crate) fn run(pieces: VecDeque<Piece<'_>>, lanes: u16, report: &mut Report) -> u64 {
+/// What decides whether a piece passed.
+#[derive(Clone, Copy)]
+pub(crate) enum Judge<'a> {
+    /// The results that the test program with this label prints, and its exit status.
+    Tests(&'a str),
+    /// The exit status alone.
+    ExitStatus,
+}
+
+/// Pieces of which none runs beside another.
+pub(crate) type Sequence<'a> = Vec<Piece<'a>>;
+
+/// Runs the sequences: in each lane one at a time, in their order. Returns how many tests they executed.
+pub(crate) fn run(work: VecDeque<Sequence<'_>>, lanes: u16, report: &mut Report) -> u64 {
     // What a piece prints when none runs beside it needs no label, and no whole lines.
-    let beside = lanes > 1 && pieces.len() > 1;
+    let beside = lanes > 1 && work.len() > 1;
     let report = Mutex::new(report);
-    let run = |lane: u16, Piece { program, module, mut command, limit }: Piece<'_>| {
-        let label = module.map_or(program.to_owned(), |module| format!("{program}::{module}"));
+    let run_piece = |lane: u16, Piece { label, judge, mut command, limit }: Piece<'_>| {
         command.env(FIRST_PORT, (PORTS_FROM + lane * PORTS_OF_LANE).to_string());
         println!("-- {label}");
         let observed = Observed::of(|on_line| match beside {
             true => watched_beside_others(&label, command, limit, on_line),
             false => watched(command, limit, on_line),
         });
-        observed.judge(program, &label, &mut lock(&report))
+        observed.judge(judge, &label, &mut lock(&report))
     };
-    let Shared { executed, panicked } = share(pieces, lanes, run);
+    let run = |lane: u16, sequence: Sequence<'_>| {
+        sequence.into_iter().map(|piece| run_piece(lane, piece)).sum()
+    };
+    let Shared { executed, panicked } = share(work, lanes, run);
     if panicked > 0 {
         let what = "lanes of tests panicked: what they ran has no result";
         lock(&report).fail(format!("{panicked} {what}"));
@@ -65,7 +78,8 @@ pub(crate) fn run_doc_tests(command: Command, limit: Duration, report: &mut Repo
 /// Runs a command that prints what test programs print, and judges it. Returns how many tests it executed.
 fn observe(program: &str, command: Command, limit: Duration, report: &mut Report) -> u64 {
     println!("-- {program}");
-    Observed::of(|on_line| watched(command, limit, on_line)).judge(program, program, report)
+    let observed = Observed::of(|on_line| watched(command, limit, on_line));
+    observed.judge(Judge::Tests(program), program, report)
 }
 
 /// What a test program printed, and how it ended.
@@ -87,7 +101,17 @@ impl Observed {
     }
 
     /// Adds it to the report under the label. Returns how many tests were executed.
-    fn judge(self, program: &str, label: &str, report: &mut Report) -> u64 {
+    fn judge(self, judge: Judge<'_>, label: &str, report: &mut Report) -> u64 {
+        match judge {
+            Judge::Tests(program) => self.judge_tests(program, label, report),
+            Judge::ExitStatus => {
+                report.ended(label, self.took, self.problem, self.output.not_run);
+                0
+            }
+        }
+    }
+
+    fn judge_tests(self, program: &str, label: &str, report: &mut Report) -> u64 {
         let Self { output, took, problem } = self;
         // A test may start its own program again, which then prints a result too. The program's own is the last.
         let counts = match program {

@@ -58,12 +58,23 @@ impl Report {
         let mut reasons = Vec::new();
         let mut look = |line: &str| reasons.extend(libtest::not_run(line).map(str::to_owned));
         let ended = watched(command, limit, &mut look);
-        reasons.into_iter().for_each(|reason| self.not_run(reason));
-        let problem = match &ended {
+        let problem = match ended {
             Ok(ended) => ended.problem(),
             Err(error) => Some(format!("{error:#}")),
         };
-        self.stage(name, begun.elapsed(), String::new());
+        self.ended(name, begun.elapsed(), problem, reasons)
+    }
+
+    /// Notes how a command ended, and what it did not run. Returns whether it passed.
+    pub(crate) fn ended(
+        &mut self,
+        name: &str,
+        took: Duration,
+        problem: Option<String>,
+        not_run: Vec<String>,
+    ) -> bool {
+        not_run.into_iter().for_each(|reason| self.not_run(reason));
+        self.stage(name, took, String::new());
         let passed = problem.is_none();
         if let Some(problem) = problem {
             self.fail(format!("{name}: {problem}"));

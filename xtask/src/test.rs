@@ -4,9 +4,9 @@
 //! Absent: the tests. Which ones filters select is in `filters`; how a piece is run and judged is in `lanes`.
 
 use crate::artifacts::{self, Built, RELEASED, TestProgram};
-use crate::checks::{self, Check};
+use crate::checks;
 use crate::filters::{self, Listed, Selected};
-use crate::lanes::{self, LANES_MAX, Piece};
+use crate::lanes::{self, Judge, LANES_MAX, Piece, Sequence};
 use crate::report::Report;
 use crate::seeded;
 use crate::workspace::Workspace;
@@ -107,17 +107,16 @@ pub(crate) fn run(workspace: &Workspace, args: &TestArgs) -> Result<bool> {
     }
     let runs = Runs { workspace, built: &built, arguments: &args.arguments };
     let programs = taken.iter().copied().zip(&selected);
-    let pieces = runs.pieces(programs, args.lanes, &mut report);
-    let executed = lanes::run(pieces, args.lanes, &mut report);
+    let (processes, mut units) = runs.pieces(programs, args.lanes, &mut report);
+    let mut executed = lanes::run(processes, args.lanes, &mut report);
+    // Beside the unit tests, not beside those that start processes: the guides start clusters too.
+    if args.runs_checks() {
+        units.push_front(checks::all(workspace, &built.programs));
+    }
+    executed += lanes::run(units, args.lanes, &mut report);
     // Not beside the lanes: cargo holds the lock of the target directory meanwhile, and some tests build.
     if args.doc_tests() {
         runs.doc_tests(&mut report);
-    }
-    // One at a time: they share folders, ports and the package manager.
-    if args.runs_checks() {
-        for check in Check::ALL {
-            checks::stage(workspace, check, &built.programs, &mut report);
-        }
     }
     if !taken.is_empty() && executed == 0 {
         report.fail("no test ran; ignored ones need `-- --include-ignored`".into());
@@ -175,16 +174,16 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// What is selected of each program: those that start processes first, because they take longest. In several lanes
-    /// their modules are pieces of their own, those with the most tests first: a long piece that begins last would leave
-    /// the other lanes without work.
+    /// What is selected of each program: first of those that start processes, then of the others. In several lanes, the
+    /// modules of the first are pieces of their own. Those with the most tests come first: a long piece that begins last
+    /// would leave the other lanes without work.
     fn pieces<'p>(
         &self,
         programs: impl Iterator<Item = (&'p TestProgram<'p>, &'p Selected)>,
         lanes: u16,
         report: &mut Report,
-    ) -> VecDeque<Piece<'p>> {
-        let (mut processes, mut units) = (Vec::new(), Vec::new());
+    ) -> (VecDeque<Sequence<'p>>, VecDeque<Sequence<'p>>) {
+        let (mut processes, mut units) = (Vec::new(), VecDeque::new());
         for (program, selected) in programs {
             let Some(filters) = selected.filters() else { continue };
             let by_module = lanes > 1 && filters.is_empty() && program.starts_processes();
@@ -194,19 +193,20 @@ impl Runs<'_> {
             };
             match pieces {
                 Ok(pieces) if program.starts_processes() => processes.extend(pieces),
-                Ok(pieces) => units.extend(pieces),
+                Ok(pieces) => units.extend(pieces.into_iter().map(|(_, piece)| vec![piece])),
                 Err(error) => report.fail(format!("{}: {error:#}", program.label)),
             }
         }
         processes.sort_by_key(|(tests, _)| Reverse(*tests));
-        processes.into_iter().chain(units).map(|(_, piece)| piece).collect()
+        (processes.into_iter().map(|(_, piece)| vec![piece]).collect(), units)
     }
 
     /// The tests of a program that filters select; all without filters.
     fn piece<'p>(&self, program: &'p TestProgram<'p>, filters: &[String]) -> Result<Piece<'p>> {
         let command = self.command(program, filters)?;
         let limit = if program.starts_processes() { PROCESS_LIMIT } else { UNIT_LIMIT };
-        Ok(Piece { program: &program.label, module: None, command, limit })
+        let (label, judge) = (program.label.clone(), Judge::Tests(&program.label));
+        Ok(Piece { label, judge, command, limit })
     }
 
     /// A piece for each module of a program, with the number of its tests.
@@ -217,7 +217,7 @@ impl Runs<'_> {
             // Without this option, a test's name would also select each test whose name contains it.
             tests.push("--exact".to_owned());
             let piece = self.piece(program, &tests)?;
-            Ok((count, Piece { module: Some(module), ..piece }))
+            Ok((count, Piece { label: format!("{}::{module}", program.label), ..piece }))
         };
         modules.into_iter().map(piece).collect()
     }
