@@ -1,8 +1,9 @@
 //! Owns: the proof that a run's results are complete and intact.
 //!
-//! It proves: segments follow one another without a gap; every segment and part has the digest in the ledger; every
-//! row has exactly one outcome, in a part whose row names it; every item ID matches its row, and no two are the same;
-//! the counts are the ledger's; and, with an output directory, its files match the parts, byte for byte.
+//! It proves: segments follow one another without a gap; every segment and part has the digest in the ledger; each row
+//! has exactly one outcome, and the part that the ledger names for a result contains that row; every item ID matches
+//! its row, and no two are the same; the counts are the ledger's; and, with an output directory, its files match the
+//! parts, byte for byte.
 //! Absent: the replicas' agreement; use `rolloutctl cluster verify` for that.
 
 use std::path::Path;

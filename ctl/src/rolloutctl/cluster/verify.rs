@@ -300,16 +300,8 @@ mod tests {
 
     #[test]
     fn output_matches_the_golden_file() {
-        let digests = |name: &str, state: &str, problems: Vec<String>| MemberDigests {
-            member: name.into(),
-            chain: Some("aa".repeat(32)),
-            state: Some(state.repeat(32)),
-            image: None,
-            problems,
-        };
-        let differs = vec!["its state differs".into()];
-        let members = vec![digests("c1", "bb", Vec::new()), digests("c2", "cc", differs)];
-        let report = Verification { index: 5_000, agree: false, members };
-        crate::golden::report("cluster-verify.txt", &report);
+        let members =
+            [("c1", 0xbb), ("c2", 0xcc), ("c3", 0xbb)].map(|(name, s)| member(name, 0xaa, s, s));
+        crate::golden::report("cluster-verify.txt", &compare(5_000, members.into()));
     }
 }
