@@ -21,7 +21,7 @@ build: preflight ## build every binary, and the extension module of the Python p
 demo: build ## run 2,000 prompts on three members and four workers, kill the leader halfway, and verify the output
 	@bash deploy/demo/demo.sh "$(TARGET)/debug"
 
-test: preflight ## run every test; the last lines list the failures
+test: preflight ## run the default tests; the last lines list the failures
 	$(XTASK) test
 
 latency: preflight ## run members with round trips of 0.5 to 200 ms, with jitter, with one long link, and beyond the limits: ten minutes
