@@ -17,7 +17,7 @@ pub const NO_SPACE_EXIT: i32 = 74;
 pub struct Space {
     /// Bytes that an unprivileged user may still write.
     pub free_bytes: u64,
-    /// The size of the file system in bytes, whoever uses it.
+    /// The total size of the file system in bytes, used and free.
     pub all_bytes: u64,
 }
 

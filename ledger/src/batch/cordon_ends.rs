@@ -1,7 +1,7 @@
 //! When the ledger's own cordons end by themselves.
 //!
 //! *Invariant:* each cordon that needed failures of rows is listed with its end. Some entries are of cordons that ended
-//! earlier: whoever takes an entry compares it with its slot.
+//! earlier. A caller that takes an entry compares it with the entry's slot.
 //! Absent: when a slot is cordoned, and what the end of a cordon does (`slot_incidents.rs`).
 
 use crate::kernel::id::{LedgerMs, SlotRef};

@@ -44,7 +44,9 @@ async fn a_paused_leader_that_is_resumed_commits_nothing_and_grants_nothing() ->
     let seen = batch.until(&fleet, "work goes on", |c| c.done >= 1500);
     // These reach it before it knows that it leads no more.
     let waiting: Vec<_> = (0..16).map(|_| tokio::spawn(open_session(runs.clone()))).collect();
-    tokio::time::sleep(Duration::from_millis(100)).await; // They are sent; a later one is refused too.
+    // Time for the requests to enter the sockets of the stopped process. The leader must also refuse a request that is
+    // sent later, so the result does not depend on this time.
+    tokio::time::sleep(Duration::from_millis(100)).await;
     fleet.member_process(&old).signal(libc::SIGCONT)?;
     for answered in waiting {
         let answered = answered.await?;
