@@ -21,6 +21,9 @@ const UNIT_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Time for a program whose tests start real processes.
 const PROCESS_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
+/// With three lanes, tests that measure or that wait for an exact step failed on two cores.
+const LANES: u16 = 2;
+
 /// Where the process tests find the programs.
 const BIN_DIR: &str = "ROLLOUT_BIN_DIR";
 
@@ -49,7 +52,7 @@ pub(crate) struct TestArgs {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = LANES_MAX,
+        default_value_t = LANES,
         value_parser = clap::value_parser!(u16).range(1..=i64::from(LANES_MAX))
     )]
     lanes: u16,

@@ -106,7 +106,18 @@ impl Member {
         member.child = start(&member.dir.path().join("c.toml"));
         let second = member.moment().await;
         assert!(second.epoch > first.epoch, "{second:?} after {first:?}");
+        member.serves().await;
         member
+    }
+
+    /// Waits until it answers a linearizable read. A leader applies the entry that opens its epoch before it serves.
+    async fn serves(&self) {
+        let begun = Instant::now();
+        let mut runs = v1::runs_client::RunsClient::new(self.channel());
+        while let Err(refused) = runs.list_runs(v1::ListRunsRequest::default()).await {
+            assert!(begun.elapsed() < PATIENCE, "it does not serve: {refused}");
+            tokio::time::sleep(Duration::from_millis(20)).await; // The poll; the condition decides.
+        }
     }
 
     /// A store below the member's store directory.
