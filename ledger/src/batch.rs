@@ -24,6 +24,7 @@ pub(crate) mod eligibility;
 pub(crate) mod eligibility_view;
 pub(crate) mod engine_death;
 pub(crate) mod fail;
+pub(crate) mod failed_sets;
 pub(crate) mod failure_record;
 pub(crate) mod fleet_guard;
 pub(crate) mod flight_image;

@@ -6,9 +6,11 @@
 //! slot with listed rows first gets rows without an open incident, and then those of other slots, slot by slot. From
 //! cluster version 3 on, a slot does not get a row that its worker failed last while a ready slot of another worker
 //! fits the run. If no other worker fits, it does not get a row that it failed last itself while another slot of its
-//! worker fits. Both restrictions end with the incident's wait. Absent: the bisection groups that a slot must not get
+//! worker fits. Both restrictions end with the incident's wait. A row that several slots failed is in a set instead, and
+//! comes last. Absent: which sets are kept from a slot (`failed_sets.rs`), and the bisection groups that it must not get
 //! (`incident.rs`).
 
+use crate::batch::failed_sets::{FailedSet, FailedSets};
 use crate::batch::incident::{Incident, NamedSlot};
 use crate::batch::returned_rows::Returned;
 use crate::batch::run::Run;
@@ -23,6 +25,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Avoided {
     by_worker: BTreeMap<String, BTreeMap<SlotNo, BTreeSet<u64>>>,
     by_row: BTreeMap<u64, (String, SlotNo)>,
+    /// The rows that several slots failed. They are in neither of the lists above.
+    pub(crate) sets: FailedSets,
     /// The returned rows without an open incident.
     plain: Returned,
 }
@@ -36,8 +40,16 @@ pub(crate) enum KeptFrom<'a> {
     Slot(&'a str, SlotNo),
 }
 
+/// The returned rows that a slot does not get.
+pub(crate) struct KeptRows<'a> {
+    /// Those that one slot failed.
+    from: KeptFrom<'a>,
+    /// Those that several slots failed.
+    sets: BTreeSet<FailedSet>,
+}
+
 impl KeptFrom<'_> {
-    fn covers(self, name: &str, number: SlotNo) -> bool {
+    pub(crate) fn covers(self, name: &str, number: SlotNo) -> bool {
         match self {
             Self::Worker(worker) => worker == name,
             Self::Slot(worker, slot) => worker == name && slot == number,
@@ -51,30 +63,46 @@ impl KeptFrom<'_> {
 
 impl Avoided {
     /// How many rows are kept.
-    fn count(&self, kept: KeptFrom<'_>) -> u64 {
+    fn count(&self, kept: &KeptRows<'_>) -> u64 {
+        let of_sets: u64 = kept.sets.iter().map(|set| self.sets.count(set)).sum();
+        self.count_of_one(kept.from) + of_sets
+    }
+
+    /// How many rows that one slot failed are kept.
+    fn count_of_one(&self, kept: KeptFrom<'_>) -> u64 {
         let (KeptFrom::Worker(worker) | KeptFrom::Slot(worker, _)) = kept;
         let slots = self.by_worker.get(worker).into_iter().flatten();
         let own = slots.filter(|(slot, _)| kept.covers(worker, **slot));
         own.map(|(_, rows)| rows.len() as u64).sum()
     }
 
-    /// How many rows are listed under a slot.
+    /// How many rows are listed under slots.
     pub(crate) fn listed(&self) -> u64 {
-        self.by_row.len() as u64
+        (self.by_row.len() + self.sets.len()) as u64
     }
 
-    /// How many rows are listed under each slot, by the name of its worker.
+    /// How many rows each slot failed last, by the name of its worker.
     pub(crate) fn by_slot(&self) -> impl Iterator<Item = (&str, SlotNo, u64)> {
-        self.by_worker.iter().flat_map(|(worker, slots)| {
-            slots.iter().map(move |(slot, rows)| (worker.as_str(), *slot, rows.len() as u64))
-        })
+        let mut counts: BTreeMap<(&str, SlotNo), u64> = BTreeMap::new();
+        for (worker, slots) in &self.by_worker {
+            for (slot, rows) in slots {
+                counts.insert((worker.as_str(), *slot), rows.len() as u64);
+            }
+        }
+        for (FailedSet { at, .. }, rows) in self.sets.iter() {
+            *counts.entry((at.worker.as_str(), at.slot)).or_default() += rows.len() as u64;
+        }
+        counts.into_iter().map(|((worker, slot), rows)| (worker, slot, rows))
     }
 
     fn list(&mut self, row: u64, incident: &Incident) {
+        self.plain.subtract(&Rows::range(row, 1));
+        if let Some(set) = FailedSet::of(incident) {
+            return self.sets.list(row, set);
+        }
         let NamedSlot { worker, slot } = incident.at.clone();
         self.by_worker.entry(worker.clone()).or_default().entry(slot).or_default().insert(row);
         self.by_row.insert(row, (worker, slot));
-        self.plain.subtract(&Rows::range(row, 1));
     }
 
     /// The image does not have them.
@@ -84,7 +112,7 @@ impl Avoided {
 
     /// The incident of a row is over.
     pub(crate) fn release(&mut self, row: u64) {
-        if self.by_row.contains_key(&row) {
+        if self.by_row.contains_key(&row) || self.sets.contains(row) {
             self.forget_row(row);
             self.plain.unite(&Rows::range(row, 1));
         }
@@ -92,11 +120,12 @@ impl Avoided {
 
     /// Up to `count` rows that are not kept from the slot, and how many rows, slots and workers it visited to find
     /// them.
-    fn find_beside(&self, count: u32, kept: KeptFrom<'_>) -> (BTreeSet<u64>, usize) {
+    fn find_beside(&self, count: u32, kept: &KeptRows<'_>) -> (BTreeSet<u64>, usize) {
+        let KeptRows { from: kept, sets } = kept;
         let count = count as usize;
         let mut rows: BTreeSet<u64> = self.plain.from(0).take(count).collect();
         let mut looked_at = rows.len();
-        let is_kept = |worker: &str| matches!(kept, KeptFrom::Worker(kept) if kept == worker);
+        let is_kept = |worker: &str| matches!(kept, KeptFrom::Worker(kept) if *kept == worker);
         let others = self.by_worker.iter().filter(|(worker, _)| !is_kept(worker));
         let listed = others.flat_map(|(worker, slots)| {
             slots.iter().map(move |(slot, listed)| (worker.as_str(), *slot, listed))
@@ -112,6 +141,17 @@ impl Avoided {
                 looked_at += missing.min(listed.len());
             }
         }
+        for (set, listed) in self.sets.iter() {
+            let missing = count - rows.len();
+            if missing == 0 {
+                break;
+            }
+            looked_at += 1;
+            if !sets.contains(set) {
+                rows.extend(listed.iter().take(missing));
+                looked_at += missing.min(listed.len());
+            }
+        }
         (rows, looked_at)
     }
 
@@ -123,10 +163,14 @@ impl Avoided {
             while let Some((&row, _)) = self.by_row.range(start..end).next() {
                 self.forget_row(row);
             }
+            while let Some(row) = self.sets.first_in(start, end) {
+                self.sets.forget(row);
+            }
         }
     }
 
     fn forget_row(&mut self, row: u64) {
+        self.sets.forget(row);
         let Some((worker, slot)) = self.by_row.remove(&row) else { return };
         let Some(slots) = self.by_worker.get_mut(&worker) else { return };
         if let Some(listed) = slots.get_mut(&slot) {
@@ -174,7 +218,7 @@ impl Run {
     }
 
     /// Takes up to `count` of the returned rows, except those that are kept from the slot.
-    pub(crate) fn take_returned_beside(&mut self, count: u32, kept: KeptFrom<'_>) -> Rows {
+    pub(crate) fn take_returned_beside(&mut self, count: u32, kept: &KeptRows<'_>) -> Rows {
         let found = self.flight.avoided.find_beside(count, kept).0;
         let mut rows = Rows::default();
         found.into_iter().for_each(|row| rows.push(row, 1));
@@ -185,7 +229,12 @@ impl Run {
 
 impl Ledger {
     /// The worker or slot whose failed rows of a run this slot does not get, if another slot fits the run.
-    fn avoids<'a>(&self, run: &Run, worker: &'a Worker, slot: SlotNo) -> Option<KeptFrom<'a>> {
+    pub(crate) fn avoids<'a>(
+        &self,
+        run: &Run,
+        worker: &'a Worker,
+        slot: SlotNo,
+    ) -> Option<KeptFrom<'a>> {
         if !self.asks_a_second_slot() {
             None
         } else if self.another_worker_fits(run, worker) {
@@ -215,17 +264,21 @@ impl Ledger {
         worker.is_ready() && worker.slots().iter().enumerate().any(fits)
     }
 
-    /// The worker or slot whose failed rows of a run this slot does not get, if some are pending.
+    /// The pending rows of a run that this slot does not get, if there are some.
     pub(crate) fn kept_from<'a>(
         &self,
         run: &Run,
         worker: &'a Worker,
         slot: SlotNo,
-    ) -> Option<KeptFrom<'a>> {
-        if run.flight.avoided.count(KeptFrom::Worker(worker.name())) == 0 {
+    ) -> Option<KeptRows<'a>> {
+        let avoided = &run.flight.avoided;
+        let of_worker = KeptFrom::Worker(worker.name());
+        if avoided.count_of_one(of_worker) == 0 && !avoided.sets.names(worker.name()) {
             return None;
         }
-        self.avoids(run, worker, slot).filter(|kept| run.flight.avoided.count(*kept) > 0)
+        let from = self.avoids(run, worker, slot)?;
+        let kept = KeptRows { from, sets: self.kept_sets(run, worker, slot) };
+        (avoided.count(&kept) > 0).then_some(kept)
     }
 
     /// The rows among these that a slot does not get, whatever state they are in.
@@ -235,20 +288,32 @@ impl Ledger {
         else {
             return all;
         };
-        let of_worker = KeptFrom::Worker(worker.name());
+        let is_named = |incident: &Incident| {
+            let mut slots = incident.earlier.iter().chain([&incident.at]);
+            slots.any(|at| at.worker == worker.name())
+        };
         let mut failed = Vec::new();
         for &(start, len) in rows.ranges() {
             for (row, record) in run.failures.range(start..start + u64::from(len)) {
                 let incident = record.open_incident();
-                failed.extend(incident.filter(|i| of_worker.is_of(i)).map(|i| (*row, i)));
+                failed.extend(incident.filter(|i| is_named(i)).map(|i| (*row, i)));
             }
         }
         if failed.is_empty() {
             return all;
         }
         let Some(kept) = self.avoids(run, worker, slot.slot) else { return all };
-        for (row, _) in failed.into_iter().filter(|(_, incident)| kept.is_of(incident)) {
-            all.push(row, 1);
+        let mut sets: BTreeMap<FailedSet, bool> = BTreeMap::new();
+        for (row, incident) in failed {
+            let is_kept = match FailedSet::of(incident) {
+                None => kept.is_of(incident),
+                Some(set) => *sets
+                    .entry(set)
+                    .or_insert_with_key(|set| self.keeps_set(run, worker, slot.slot, set)),
+            };
+            if is_kept {
+                all.push(row, 1);
+            }
         }
         all
     }
@@ -256,7 +321,7 @@ impl Ledger {
     /// Rows outside of bisection groups that a slot may be granted, ignoring caps.
     pub(crate) fn grantable_to(&self, run: &Run, worker: &Worker, slot: SlotNo) -> u64 {
         let kept = self.kept_from(run, worker, slot);
-        let kept = kept.map_or(0, |kept| run.flight.avoided.count(kept));
+        let kept = kept.map_or(0, |kept| run.flight.avoided.count(&kept));
         run.grantable_beside_groups().saturating_sub(kept)
     }
 }
@@ -267,6 +332,10 @@ mod tests {
     use crate::batch::failure_record::FailureRecord;
     use crate::batch::incident::EndKind;
     use crate::kernel::id::LedgerMs;
+
+    fn rows_of(from: KeptFrom<'_>) -> KeptRows<'_> {
+        KeptRows { from, sets: BTreeSet::new() }
+    }
 
     /// There are so many rows and workers that this would take minutes if each row cost a visit to each worker's
     /// list.
@@ -279,7 +348,8 @@ mod tests {
             let at = NamedSlot { worker, slot: SlotNo(0) };
             let until = Some(LedgerMs(1));
             let end = EndKind::RowFailed;
-            avoided.list(row, &Incident { end, at, until, died_alone_at: None });
+            let earlier = Vec::new();
+            avoided.list(row, &Incident { end, at, until, died_alone_at: None, earlier });
         }
         for row in 0..rows - 1 {
             avoided.forget(&Rows::range(row, 1));
@@ -296,7 +366,8 @@ mod tests {
             let worker = if row % 2 == 0 { "w0".to_owned() } else { format!("w{}", row % 40) };
             let at = NamedSlot { worker, slot: SlotNo((row / 4 % 8) as u16) };
             let end = EndKind::RowFailed;
-            let incident = Incident { end, at, until: Some(LedgerMs(1)), died_alone_at: None };
+            let (until, earlier) = (Some(LedgerMs(1)), Vec::new());
+            let incident = Incident { end, at, until, died_alone_at: None, earlier };
             let record = FailureRecord { incident: Some(incident), ..FailureRecord::default() };
             run.failures.insert(row, record);
         }
@@ -304,13 +375,13 @@ mod tests {
         let mut left = rows / 2;
         for kept in [KeptFrom::Worker("w0"), KeptFrom::Slot("w0", SlotNo(3))].iter().cycle() {
             let want = 16;
-            let (found, looked_at) = run.flight.avoided.find_beside(want, *kept);
+            let (found, looked_at) = run.flight.avoided.find_beside(want, &rows_of(*kept));
             assert!(looked_at <= 2 * found.len() + 2, "{looked_at} for {}", found.len());
             if matches!(kept, KeptFrom::Slot(..)) {
                 assert_eq!(found.len(), want as usize, "other slots of the worker failed many");
                 continue;
             }
-            let taken = run.take_returned_beside(want, *kept);
+            let taken = run.take_returned_beside(want, &rows_of(*kept));
             assert_eq!(taken.iter().collect::<BTreeSet<_>>(), found);
             assert!(taken.iter().all(|row| row % 2 == 1), "others are kept: {taken}");
             left -= taken.len();
@@ -318,9 +389,9 @@ mod tests {
                 break;
             }
         }
-        let kept = run.flight.avoided.count(KeptFrom::Worker("w0"));
+        let kept = run.flight.avoided.count_of_one(KeptFrom::Worker("w0"));
         assert_eq!((run.flight.returned.len(), kept), (rows / 2, rows / 2));
-        assert!(run.take_returned_beside(16, KeptFrom::Worker("w0")).is_empty());
+        assert!(run.take_returned_beside(16, &rows_of(KeptFrom::Worker("w0"))).is_empty());
         let now = run.flight.avoided.clone();
         run.derive_avoided();
         assert_eq!(now, run.flight.avoided);

@@ -10,7 +10,8 @@
 //! gets nothing until it holds nothing. One slot does that for one group, so the others continue.
 //!
 //! After a trial killed an engine, slots other than that engine's come first for a while, even if one of them has had
-//! the group and gave it back: `incident.rs`. Below cluster version 3 this applies only to a group of one row.
+//! the group and gave it back: `incident.rs`. From cluster version 4 on, all slots whose engines its rows killed, or that
+//! failed them, come after the others. Below cluster version 3 this applies only to a group of one row.
 //!
 //! A slot that the ledger itself has cordoned still gets groups if it is empty and no slot without a cordon could run
 //! them, now or when it is heard again: otherwise rows that kill engines would cordon a whole fleet, and no slot
@@ -165,9 +166,11 @@ impl Ledger {
         }
         let free = |s: Option<SlotRef>| s.is_none_or(|s| !self.may_empty(s));
         let another = OnceCell::new();
+        let takers = OnceCell::new();
         let excluded = |group| {
             self.is_excluded(run, slot, group)
                 && *another.get_or_init(|| self.another_slot_takes(run, slot))
+                || self.is_excluded_by_earlier(run, slot, group, &takers)
         };
         let open = || run.ready_groups().filter(|t| !excluded(t.0));
         let found = open().find(|t| free(t.1.emptying)).map(|t| Offered { group: t.0, free: true });

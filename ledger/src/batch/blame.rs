@@ -14,9 +14,12 @@
 
 use crate::batch::incident::Incident;
 use crate::batch::run::Run;
+use crate::fleet::worker::Worker;
 use crate::kernel::id::{RunNo, SlotRef};
+use crate::kernel::versions::FAILED_SETS_VERSION;
 use crate::machine::ledger::Ledger;
 use crate::machine::version_gate::SCHEDULING_VERSION;
+use std::cell::OnceCell;
 
 /// The conclusion from an engine death with a row that ran alone.
 pub(crate) struct Conclusion {
@@ -48,14 +51,40 @@ impl Ledger {
         }
     }
 
+    /// Whether a row may fail for good because its worker reports that the row killed the engine: from cluster version 4
+    /// on, as after the death of an engine. `another` remembers whether another slot takes rows of the run.
+    pub(crate) fn report_decides(
+        &self,
+        slot: SlotRef,
+        (no, row): (RunNo, u64),
+        another: &OnceCell<bool>,
+    ) -> bool {
+        let run = self.runs.get(&no).filter(|_| self.meta.version() >= FAILED_SETS_VERSION);
+        let incident = run.and_then(|run| run.failures.get(&row)?.open_incident());
+        let died_at = incident.and_then(|incident| incident.died_alone_at.as_ref());
+        let takes = || run.is_some_and(|run| self.another_slot_takes(run, slot));
+        let waits =
+            died_at.is_some_and(|at| self.is_named(slot, at) && *another.get_or_init(takes));
+        !waits
+    }
+
     /// Whether another slot could take the rows of a run that this slot had: it takes work and fits.
     pub(crate) fn another_slot_takes(&self, run: &Run, slot: SlotRef) -> bool {
+        self.takers(run, slot).next().is_some()
+    }
+
+    /// The other slots that could take the rows of a run that this slot had.
+    pub(crate) fn takers<'a>(
+        &'a self,
+        run: &'a Run,
+        slot: SlotRef,
+    ) -> impl Iterator<Item = (&'a Worker, usize)> {
         // If all slots have a cordon, each may have groups, and the others come first among them too.
         let cordoned = self.slot(slot).is_some_and(|pulls| pulls.cordon().is_some());
-        self.others(run, slot).any(|(worker, number)| {
+        self.others(run, slot).filter(move |(worker, number)| {
             worker.is_ready()
-                && (self.cordon_of(worker, number).is_none()
-                    || cordoned && self.is_cordoned_by_itself(worker, number))
+                && (self.cordon_of(worker, *number).is_none()
+                    || cordoned && self.is_cordoned_by_itself(worker, *number))
         })
     }
 }

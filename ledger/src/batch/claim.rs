@@ -185,7 +185,7 @@ impl Ledger {
         let attempt = ctx.attempt()?;
         let worker = self.workers.get(&slot.session)?;
         let kept_from = self.kept_from(self.runs.get(&no)?, worker, slot.slot);
-        let rows = self.runs.get_mut(&no)?.take_pending(count, kept_from);
+        let rows = self.runs.get_mut(&no)?.take_pending(count, kept_from.as_ref());
         self.hand_out(ctx, slot, (no, attempt), rows, None)
     }
 

@@ -23,6 +23,7 @@ use crate::machine::operation::{Cost, Operation, Subject};
 #[cfg(feature = "seeded-bugs")]
 use crate::machine::seeded::{Bug, seeded};
 use serde::{Deserialize, Serialize};
+use std::cell::OnceCell;
 
 /// An attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,8 +111,10 @@ impl Ledger {
             _ => (EndKind::RowFailed, false),
         };
         let (mut again, mut for_good) = (Rows::default(), Rows::default());
+        let another = OnceCell::new();
         for row in own.iter() {
-            match self.fail_row(held.run, row, failed.clone()) {
+            let decides = !end.1 || self.report_decides(slot, (held.run, row), &another);
+            match self.fail_row(held.run, row, failed.clone(), decides) {
                 Some(Verdict::Again) => again.push(row, 1),
                 Some(Verdict::Failed) => for_good.push(row, 1),
                 Some(Verdict::Wait(_)) => {
@@ -163,14 +166,20 @@ impl Ledger {
         }
     }
 
-    fn fail_row(&mut self, no: RunNo, row: u64, failed: FailedTry) -> Option<Verdict> {
+    fn fail_row(
+        &mut self,
+        no: RunNo,
+        row: u64,
+        failed: FailedTry,
+        decides: bool,
+    ) -> Option<Verdict> {
         let now = self.meta.clock();
         #[cfg(feature = "seeded-bugs")]
         let now = match seeded(Bug::WallClockInApply) {
             true => LedgerMs(now.0 + crate::machine::seeded::own_ms() % 100),
             false => now,
         };
-        let verdict = self.runs.add_failure((no, row), failed, true, now)?;
+        let verdict = self.runs.add_failure((no, row), failed, decides, now)?;
         match verdict {
             Verdict::Again => {} // The caller returns all of these at once.
             Verdict::Wait(until) => {

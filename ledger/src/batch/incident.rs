@@ -7,21 +7,27 @@
 //! the row, alone, last killed an engine. It is removed when the row is decided, or when a user retries it. A group
 //! has the incident of its first row.
 //!
+//! From cluster version 4 on, an open incident also names the slots that failed the row before, each while other slots
+//! came first. They come after other slots too, until the incident closes.
+//!
 //! Below that version rows have none. A run has a list instead: by group of one row, the slot whose engine died of
 //! it, and until when other slots come first. The list does not become incidents: images and digests of these
 //! versions have it, and its entries stay with the group, whatever becomes of the row. The command that raises the
 //! version drops it.
 //!
-//! Absent: which pending rows an incident keeps from a slot (`avoided_rows.rs`), what follows if an engine dies again
+//! Absent: which pending rows an incident keeps from a slot (`avoided_rows.rs`, `failed_sets.rs`), what follows if an engine dies again
 //! (`blame.rs`), and what counts against a slot (`slot_incidents.rs`).
 
 use crate::batch::bisection::GroupNo;
 use crate::batch::failure_record::FailureRecord;
 use crate::batch::run::Run;
+use crate::fleet::worker::Worker;
 use crate::kernel::id::{LedgerMs, RunNo, SlotNo, SlotRef};
 use crate::kernel::limits;
+use crate::kernel::versions::FAILED_SETS_VERSION;
 use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
+use std::cell::OnceCell;
 
 /// How rows ended at a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +41,7 @@ pub enum EndKind {
 }
 
 /// A slot by the name of its worker. A worker that registers again under its name is the same worker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NamedSlot {
     /// The worker's name.
     pub worker: String,
@@ -54,6 +60,29 @@ pub struct Incident {
     pub until: Option<LedgerMs>,
     /// The slot whose engine last died of this row alone, if one has.
     pub died_alone_at: Option<NamedSlot>,
+    /// While it is open: the other slots that failed the row before, oldest first, fewer than
+    /// [`limits::HISTORY_MAX`]. The record stores them separately.
+    #[serde(skip)]
+    pub earlier: Vec<NamedSlot>,
+}
+
+impl Incident {
+    /// The slots that failed the row before, if it fails at this slot now.
+    fn earlier_than(&self, at: &NamedSlot) -> Vec<NamedSlot> {
+        if self.until.is_none() {
+            return Vec::new();
+        }
+        let all = self.earlier.iter().chain([&self.at]);
+        let mut others: Vec<NamedSlot> = all.filter(|other| *other != at).cloned().collect();
+        others.drain(..others.len().saturating_sub(limits::HISTORY_MAX - 1));
+        others
+    }
+
+    /// Whether a slot is among those that failed the row.
+    fn names(&self, worker: &str, slot: usize) -> bool {
+        let mut all = self.earlier.iter().chain([&self.at]);
+        all.any(|at| at.worker == worker && usize::from(at.slot.0) == slot)
+    }
 }
 
 impl FailureRecord {
@@ -70,7 +99,7 @@ impl Run {
         let Some(incident) = incident.filter(|incident| incident.until == Some(at)) else {
             return false;
         };
-        incident.until = None;
+        (incident.until, incident.earlier) = (None, Vec::new());
         self.flight.avoided.release(row);
         true
     }
@@ -108,7 +137,9 @@ impl Ledger {
             true => Some(at.clone()),
             false => before.and_then(|before| before.died_alone_at.clone()),
         };
-        let incident = Incident { end, at, until: Some(until), died_alone_at };
+        let earlier = before.filter(|_| self.meta.version() >= FAILED_SETS_VERSION);
+        let earlier = earlier.map(|before| before.earlier_than(&at)).unwrap_or_default();
+        let incident = Incident { end, at, until: Some(until), died_alone_at, earlier };
         self.runs.open_incident((no, row), incident);
     }
 
@@ -133,7 +164,26 @@ impl Ledger {
         }
     }
 
-    /// The slot that comes after other slots for a group, and until when.
+    /// Whether a slot comes after other slots for a group because it failed the group's rows before another slot did.
+    /// `takers` remembers other slots that take the run's rows. At least one of [`limits::HISTORY_MAX`] has not failed
+    /// the rows.
+    pub(crate) fn is_excluded_by_earlier<'a>(
+        &'a self,
+        run: &'a Run,
+        slot: SlotRef,
+        group: GroupNo,
+        takers: &OnceCell<Vec<(&'a Worker, usize)>>,
+    ) -> bool {
+        let Some(incident) = run.incident_of_group(group) else { return false };
+        if !incident.earlier.iter().any(|at| self.is_named(slot, at)) {
+            return false;
+        }
+        let takers =
+            takers.get_or_init(|| self.takers(run, slot).take(limits::HISTORY_MAX).collect());
+        takers.iter().any(|(worker, number)| !incident.names(worker.name(), *number))
+    }
+
+    /// The slot that comes after other slots for a group, and until when: the latest of those that failed its rows.
     pub(crate) fn excluded_slot(&self, run: &Run, group: GroupNo) -> Option<(SlotRef, LedgerMs)> {
         if !self.asks_a_second_slot() {
             return run.flight.excluded.get(&group).copied();

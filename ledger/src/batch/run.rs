@@ -5,7 +5,7 @@
 //! when), or decided in its segment. The first three are the pending ones; groups go first, then returned rows.
 
 use crate::batch::attempts::Attempts;
-use crate::batch::avoided_rows::{Avoided, KeptFrom};
+use crate::batch::avoided_rows::{Avoided, KeptRows};
 use crate::batch::bisection::{BisectionGroup, GroupNo};
 use crate::batch::completion_webhook::WebhookState;
 use crate::batch::disjoint_attempts::DisjointAttempts;
@@ -245,7 +245,7 @@ impl Run {
 
     /// Takes up to `count` pending rows outside of groups, returned ones first, except those that are kept from a
     /// worker.
-    pub(crate) fn take_pending(&mut self, count: u32, kept_from: Option<KeptFrom<'_>>) -> Rows {
+    pub(crate) fn take_pending(&mut self, count: u32, kept_from: Option<&KeptRows<'_>>) -> Rows {
         let mut rows = self.take_returned(count, kept_from);
         self.outdate_lapsed(&rows);
         let fresh = self.take_fresh(u64::from(count) - rows.len());
@@ -253,7 +253,7 @@ impl Run {
         rows
     }
 
-    fn take_returned(&mut self, count: u32, kept_from: Option<KeptFrom<'_>>) -> Rows {
+    fn take_returned(&mut self, count: u32, kept_from: Option<&KeptRows<'_>>) -> Rows {
         #[cfg(feature = "seeded-bugs")]
         if let Some(rows) = self.take_wrongly(count) {
             return rows;

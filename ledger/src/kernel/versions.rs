@@ -20,6 +20,10 @@ pub const SILENT_TRAINERS_VERSION: u32 = 4;
 /// trainings are beside the jobs (`training/job_table.rs`).
 pub const ONE_RECORD_VERSION: u32 = 4;
 
+/// The cluster version from which on the ledger keeps a row from all slots that failed it (`batch/failed_sets.rs`), and a
+/// row that a worker reports as failed because it killed the engine waits for a second slot, as after an engine death.
+pub(crate) const FAILED_SETS_VERSION: u32 = 4;
+
 /// The first and the last cluster version that this build can run. Version 4 adds kinds of operations and the namespace
 /// rule, takes the keep-alives of trainers out of the log, and gives the records of a training the number of its job.
 pub const SUPPORTED_VERSIONS: (u32, u32) = (1, 4);

@@ -6,6 +6,7 @@
 mod bench;
 mod bisection;
 mod blame;
+mod broken_workers;
 mod fairness;
 mod fleet;
 mod flight_records;

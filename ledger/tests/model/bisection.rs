@@ -126,7 +126,8 @@ impl Model {
         if !self.cordon_allows_trials(no, slot) {
             return None;
         }
-        if self.another_slot_takes(no, slot) {
+        let takers = self.takers(no, slot);
+        if !takers.is_empty() {
             let first = |trial: u32| {
                 let pending = |row: &&Row| {
                     matches!(row.state, RowState::Pending { .. }) && row.trial == Some(trial)
@@ -136,6 +137,12 @@ impl Model {
             ready.retain(|trial| {
                 self.excluded(no, *trial, first(*trial)).is_none_or(|(at, _)| at != slot)
             });
+            let named = |at: SlotRef| (self.workers[&at.session].name.clone(), at.slot);
+            ready.retain(|trial| {
+                let failed = first(*trial).failed_at();
+                let another = takers.iter().any(|at| !failed.contains(&named(*at)));
+                !another || !failed.contains(&named(slot))
+            });
         }
         let found = ready.iter().copied().find(free).map(|t| (t, true));
         found.or_else(|| ready.first().filter(|_| empty).map(|t| (*t, false)))
@@ -143,12 +150,17 @@ impl Model {
 
     /// Whether another slot may have what this one had.
     pub(crate) fn another_slot_takes(&self, no: u32, slot: SlotRef) -> bool {
+        !self.takers(no, slot).is_empty()
+    }
+
+    /// The other slots that may have what this one had.
+    fn takers(&self, no: u32, slot: SlotRef) -> Vec<SlotRef> {
         let others = self.slots().into_iter().filter(|other| *other != slot);
-        let before = |other: SlotRef| match self.cordoned(slot) {
-            true => self.could_have_but_for_its_own_cordon(no, other),
-            false => self.could_have(no, other),
+        let before = |other: &SlotRef| match self.cordoned(slot) {
+            true => self.could_have_but_for_its_own_cordon(no, *other),
+            false => self.could_have(no, *other),
         };
-        others.into_iter().any(before)
+        others.filter(before).collect()
     }
 
     /// The slot that comes after others for a trial, as its first row says, and until when.

@@ -67,10 +67,11 @@ impl Model {
             } else {
                 let fair = self.is_fair();
                 let name = self.workers[&slot.session].name.clone();
+                let time = (clock, self.version);
                 let run = &mut self.runs[no as usize - 1];
                 for row in rows.iter().filter(|_| fair) {
                     let at = (name.clone(), slot.slot);
-                    run.rows[*row as usize].ended_at(at, clock, false);
+                    run.rows[*row as usize].ended_at(at, time, false);
                 }
                 let first = if runs == 1 { rows.len().div_ceil(2) } else { 0 };
                 run.try_rows(&rows[..first], memory.then_some(clock + 1000));
@@ -98,7 +99,7 @@ impl Model {
         (decides, _): (bool, bool),
     ) -> bool {
         let name = self.workers[&slot.session].name.clone();
-        let fair = self.is_fair();
+        let (fair, version) = (self.is_fair(), self.version);
         let (clock, run) = (self.clock, &mut self.runs[no as usize - 1]);
         let memory = class == FailureClass::OutOfMemory;
         let row = &mut run.rows[number as usize];
@@ -109,7 +110,7 @@ impl Model {
             return true;
         }
         if fair {
-            row.ended_at((name, slot.slot), clock, true);
+            row.ended_at((name, slot.slot), (clock, version), true);
         }
         let pause = (1000 << (strikes - 1).min(6)).min(60_000);
         run.try_rows(&[number], memory.then_some(clock + pause));
@@ -120,7 +121,7 @@ impl Model {
     }
 
     /// Whether a slot whose engine died of a row may decide by it, and whether it clears slots if it does.
-    fn conclude(&self, slot: SlotRef, no: u32, number: u64) -> (bool, bool) {
+    pub(crate) fn conclude(&self, slot: SlotRef, no: u32, number: u64) -> (bool, bool) {
         let incident = &self.runs[no as usize - 1].rows[number as usize].incident;
         let at = (self.workers[&slot.session].name.clone(), slot.slot);
         let here = incident.as_ref().filter(|i| i.died_alone_at.as_ref() == Some(&at));

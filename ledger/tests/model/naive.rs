@@ -333,6 +333,9 @@ impl Model {
         for row in self.runs.iter_mut().flat_map(|run| &mut run.rows) {
             if let Some(incident) = &mut row.incident {
                 incident.until = incident.until.filter(|until| *until > now);
+                if incident.until.is_none() {
+                    incident.earlier.clear();
+                }
             }
         }
         self.end_failure_cordons();

@@ -1,7 +1,7 @@
 //! Rows, one by one: the effect of a completion, a reused result, a failure and a return on each.
 
 use crate::naive::{Model, Outcome};
-use crate::rows::{Lease, Row, RowState, kind, only, refuse};
+use crate::rows::{Avoids, Lease, Row, RowState, kind, only, refuse};
 use crate::speculative_attempts::grouped;
 use crate::workers::Ended;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotNo, SlotRef};
@@ -204,6 +204,7 @@ impl Model {
         class: FailureClass,
         _message: &str,
     ) -> Outcome {
+        let time = (self.clock, self.version);
         let clock = self.clock;
         let mut refused = Vec::new();
         let fair = self.is_fair();
@@ -230,7 +231,7 @@ impl Model {
             &mut refused,
         );
         let (mut failed_now, mut spared) = (false, false);
-        let mut first = None;
+        let mut own = Vec::new();
         for &number in &taken {
             let row = &mut run.rows[number as usize];
             row.failed_once = true;
@@ -238,7 +239,17 @@ impl Model {
                 spared = true;
                 continue;
             }
-            first = first.or(Some(number));
+            row.state = RowState::Failed; // Until it is known what becomes of it.
+            own.push(number);
+        }
+        let first = own.first().copied();
+        let alone = matches!(class, FailureClass::EngineDied | FailureClass::OutOfMemory);
+        let waits =
+            |number: &&u64| alone && time.1 >= 4 && !self.conclude(slot, held.run.0, **number).0;
+        let undecided: BTreeSet<u64> = own.iter().filter(waits).copied().collect();
+        let run = &mut self.runs[held.run.0 as usize - 1];
+        for &number in &own {
+            let row = &mut run.rows[number as usize];
             if class == FailureClass::StoreRefused {
                 row.state = RowState::Pending { late: None };
                 run.returned += 1;
@@ -248,15 +259,15 @@ impl Model {
             let strikes = &mut row.strikes[kind(class)];
             *strikes += u32::from(class != FailureClass::InvalidRow);
             let max = [run.spec.attempts_max, 3, 2, run.spec.attempts_max][kind(class)];
-            if class == FailureClass::InvalidRow || *strikes >= max {
+            if class == FailureClass::InvalidRow || *strikes >= max && !undecided.contains(&number)
+            {
                 row.state = RowState::Failed;
                 failed_now = true;
             } else {
                 let wait = (1000 << (*strikes - 1).min(6)).min(60_000);
                 row.state = RowState::Waiting { until: clock + wait };
-                let alone = matches!(class, FailureClass::EngineDied | FailureClass::OutOfMemory);
                 if fair {
-                    row.ended_at((by.clone(), slot.slot), clock, alone);
+                    row.ended_at((by.clone(), slot.slot), time, alone);
                 }
                 run.retries += 1;
             }
@@ -330,8 +341,23 @@ impl Model {
         })
     }
 
-    /// Which failed rows of a run are not for a slot: those of its worker, or its own where no other worker fits.
-    pub(crate) fn avoids(&self, slot: SlotRef, no: u32) -> Option<(String, Option<SlotNo>)> {
+    /// Which failed rows of a run are not for a slot.
+    pub(crate) fn avoids(&self, slot: SlotRef, no: u32) -> Avoids {
+        let run = &self.runs[no as usize - 1];
+        let named = |at: &SlotRef| (self.workers[&at.session].name.clone(), at.slot);
+        let fits = |at: &SlotRef| {
+            let worker = &self.workers[&at.session];
+            let of = &worker.slots[usize::from(at.slot.0)];
+            let offers =
+                of.offer.models.contains(&run.spec.engine.model) && self.has_store(run, worker);
+            worker.ready() && worker.namespace == run.namespace && offers && !self.cordoned(*at)
+        };
+        let fitting = self.slots().iter().filter(|at| fits(at)).map(named).collect();
+        Avoids { own: named(&slot), fitting, latest: self.avoids_latest(slot, no) }
+    }
+
+    /// Of the rows that one slot failed: those of its worker, or its own where no other worker fits.
+    fn avoids_latest(&self, slot: SlotRef, no: u32) -> Option<(String, Option<SlotNo>)> {
         let name = self.workers[&slot.session].name.clone();
         if !self.is_fair() {
             return None;

@@ -1,7 +1,8 @@
 //! One row: its state, its leases, and what counts against it.
 
 use rollout_ledger::id::{Attempt, SessionId, SlotNo, SlotRef};
-use rollout_ledger::{FailureClass, HeldRows, RefusedRows, Rejection, Rows};
+use rollout_ledger::{FailureClass, HeldRows, RefusedRows, Rejection, Rows, limits};
+use std::collections::BTreeSet;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
@@ -40,6 +41,18 @@ pub(crate) struct Incident {
     pub(crate) until: Option<u64>,
     /// Where an engine last died of it alone.
     pub(crate) died_alone_at: Option<(String, SlotNo)>,
+    /// The other slots that failed it while the incidents before this one were open, oldest first.
+    pub(crate) earlier: Vec<(String, SlotNo)>,
+}
+
+/// What decides which failed rows of a run a slot does not get.
+#[derive(Clone, Debug)]
+pub(crate) struct Avoids {
+    pub(crate) own: (String, SlotNo),
+    /// The slots that take work and fit the run.
+    pub(crate) fitting: BTreeSet<(String, SlotNo)>,
+    /// The worker whose rows are for others, or its only slot whose rows are.
+    pub(crate) latest: Option<(String, Option<SlotNo>)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -75,11 +88,26 @@ pub(crate) fn kind(class: FailureClass) -> usize {
 
 impl Row {
     /// Whether a slot does not get it, because it is among the rows that the slot avoids.
-    pub(crate) fn is_avoided(&self, avoids: &Option<(String, Option<SlotNo>)>) -> bool {
-        let (Some((worker, slot)), Some((name, number))) = (self.excluded(), avoids) else {
-            return false;
-        };
+    pub(crate) fn is_avoided(&self, avoids: &Avoids) -> bool {
+        let Some((worker, slot)) = self.excluded() else { return false };
+        let failed = self.failed_at();
+        if failed.len() > 1 {
+            let has_worker = |at: &(String, SlotNo)| failed.iter().any(|other| other.0 == at.0);
+            if avoids.fitting.iter().any(|at| !has_worker(at)) {
+                return has_worker(&avoids.own);
+            }
+            if avoids.fitting.iter().any(|at| !failed.contains(at)) {
+                return failed.contains(&avoids.own);
+            }
+        }
+        let Some((name, number)) = &avoids.latest else { return false };
         worker == name && number.is_none_or(|number| number == *slot)
+    }
+
+    /// The slots that failed it while it waits for another one.
+    pub(crate) fn failed_at(&self) -> BTreeSet<(String, SlotNo)> {
+        let open = self.incident.iter().filter(|incident| incident.until.is_some());
+        open.flat_map(|incident| incident.earlier.iter().chain([&incident.at])).cloned().collect()
     }
 
     /// The worker and slot that come after others for it.
@@ -88,24 +116,37 @@ impl Row {
     }
 
     /// Its place among the rows for a slot from which others are kept: first rows that were granted before and have
-    /// no open incident, then rows that failed elsewhere, then fresh ones.
-    pub(crate) fn turn_beside_kept(&self) -> (u8, Option<(String, SlotNo)>) {
-        match self.excluded() {
-            Some(at) => (1, Some(at.clone())),
-            None => (if self.granted { 0 } else { 2 }, None),
-        }
+    /// no open incident, then rows that failed at one other slot, then at several, then fresh ones.
+    pub(crate) fn turn_beside_kept(&self) -> (u8, Vec<(String, SlotNo)>) {
+        let open = self.incident.as_ref().filter(|incident| incident.until.is_some());
+        let Some(incident) = open else { return (if self.granted { 0 } else { 3 }, Vec::new()) };
+        let place = if incident.earlier.is_empty() { 1 } else { 2 };
+        (place, [&incident.at].into_iter().chain(&incident.earlier).cloned().collect())
     }
 
     /// It failed at a slot, or an engine died there: of it `alone`, or of others too.
-    pub(crate) fn ended_at(&mut self, at: (String, SlotNo), now: u64, alone: bool) {
+    pub(crate) fn ended_at(
+        &mut self,
+        at: (String, SlotNo),
+        (now, version): (u64, u32),
+        alone: bool,
+    ) {
         let before = self.incident.take();
+        let mut earlier = Vec::new();
+        if let Some(open) = before.as_ref().filter(|b| b.until.is_some() && version >= 4) {
+            earlier.extend(open.earlier.iter().chain([&open.at]).cloned());
+            earlier.retain(|other| *other != at);
+        }
+        while earlier.len() >= limits::HISTORY_MAX {
+            earlier.remove(0);
+        }
         let same = before.as_ref().filter(|before| before.at == at);
         let until = same.and_then(|before| before.until).or(Some(now + 600_000));
         let died_alone_at = match alone {
             true => Some(at.clone()),
             false => before.and_then(|before| before.died_alone_at),
         };
-        self.incident = Some(Incident { at, until, died_alone_at });
+        self.incident = Some(Incident { at, until, died_alone_at, earlier });
     }
 
     pub(crate) fn result(&self) -> Option<([u8; 32], u32)> {

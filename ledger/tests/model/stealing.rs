@@ -24,7 +24,7 @@ impl Model {
         let mut refused = Vec::new();
         for set in held {
             let fits = takes && self.may_steal(idle_slot, set.run);
-            let avoids = if fits { self.avoids(idle_slot, set.run.0) } else { None };
+            let avoids = fits.then(|| self.avoids(idle_slot, set.run.0));
             let mut stale = Vec::new();
             for row in set.rows.iter() {
                 if !self.is_live(victim, set, row) {
@@ -44,7 +44,7 @@ impl Model {
                     self.note("one of two given up");
                     continue;
                 }
-                let kept = run_row.is_avoided(&avoids);
+                let kept = avoids.as_ref().is_some_and(|avoids| run_row.is_avoided(avoids));
                 if !fits || kept || run_row.trial.is_some() {
                     attempts.retain(|no, _| got.contains_key(no));
                     run_row.state = RowState::Pending { late: None };

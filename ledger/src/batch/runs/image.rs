@@ -7,7 +7,7 @@
 use super::Runs;
 use crate::batch::failure_record::FailureRecord;
 use crate::batch::flight_image::FLIGHT_TAGS;
-use crate::batch::incident::Incident;
+use crate::batch::incident::{Incident, NamedSlot};
 use crate::batch::run::{PauseState, Run, RunHead};
 use crate::kernel::codec;
 use crate::kernel::dirty_set::DirtySet;
@@ -48,7 +48,8 @@ fn encode_failure_record(record: &FailureRecord) -> Vec<u8> {
     let record = &crate::machine::seeded::imaged_failure_record(record);
     match &record.incident {
         None => codec::encode(record),
-        Some(incident) => codec::encode(&(record, incident)),
+        Some(incident) if incident.earlier.is_empty() => codec::encode(&(record, incident)),
+        Some(incident) => codec::encode(&(record, incident, &incident.earlier)),
     }
 }
 
@@ -65,13 +66,21 @@ fn load_head(key: &[u8], value: &[u8]) -> Result<RunHead, LoadError> {
     Ok(RunHead { pause, ..head })
 }
 
-/// Reads a row's failure record. From cluster version 3 on an incident may follow it.
+/// Reads a row's failure record. From cluster version 3 on an incident may follow it, and from version 4 on the slots
+/// that failed the row before.
 fn load_failure_record(key: &[u8], value: &[u8]) -> Result<FailureRecord, LoadError> {
     if let Some(record) = codec::decode(value) {
         return Ok(record);
     }
-    let (record, incident): (FailureRecord, Incident) = read(key, value)?;
-    Ok(FailureRecord { incident: Some(incident), ..record })
+    if let Some((record, incident)) = codec::decode::<(FailureRecord, Incident)>(value) {
+        return Ok(FailureRecord { incident: Some(incident), ..record });
+    }
+    let (record, incident, earlier): (FailureRecord, Incident, Vec<NamedSlot>) = read(key, value)?;
+    // Only an open incident has them, and an empty list is never written.
+    if earlier.is_empty() || incident.until.is_none() {
+        return Err(bad(key));
+    }
+    Ok(FailureRecord { incident: Some(Incident { earlier, ..incident }), ..record })
 }
 
 impl Runs {
