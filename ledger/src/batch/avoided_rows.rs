@@ -6,9 +6,9 @@
 //! slot with listed rows first gets rows without an open incident, and then those of other slots, slot by slot. From
 //! cluster version 3 on, a slot does not get a row that its worker failed last while a ready slot of another worker
 //! fits the run. If no other worker fits, it does not get a row that it failed last itself while another slot of its
-//! worker fits. Both restrictions end with the incident's wait. A row that several slots failed is in a set instead, and
-//! comes last. Absent: which sets are kept from a slot (`failed_sets.rs`), and the bisection groups that it must not get
-//! (`incident.rs`).
+//! worker fits. Both restrictions end with the incident's wait. A row that several slots failed is in a set instead,
+//! and comes last. Absent: which sets are kept from a slot (`failed_sets.rs`), and the bisection groups that it must not
+//! get (`incident.rs`).
 
 use crate::batch::failed_sets::{FailedSet, FailedSets};
 use crate::batch::incident::{Incident, NamedSlot};

@@ -10,8 +10,8 @@
 //! gets nothing until it holds nothing. One slot does that for one group, so the others continue.
 //!
 //! After a trial killed an engine, slots other than that engine's come first for a while, even if one of them has had
-//! the group and gave it back: `incident.rs`. From cluster version 4 on, all slots whose engines its rows killed, or that
-//! failed them, come after the others. Below cluster version 3 this applies only to a group of one row.
+//! the group and gave it back: `incident.rs`. From cluster version 4 on, all slots that failed its rows come after
+//! the others. Below cluster version 3 this applies only to a group of one row.
 //!
 //! A slot that the ledger itself has cordoned still gets groups if it is empty and no slot without a cordon could run
 //! them, now or when it is heard again: otherwise rows that kill engines would cordon a whole fleet, and no slot

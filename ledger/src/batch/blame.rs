@@ -51,8 +51,8 @@ impl Ledger {
         }
     }
 
-    /// Whether a row may fail for good because its worker reports that the row killed the engine: from cluster version 4
-    /// on, as after the death of an engine. `another` remembers whether another slot takes rows of the run.
+    /// Whether a row may fail for good because its worker reports that the row killed the engine: from cluster version
+    /// 4 on, as after the death of an engine. `another` remembers whether another slot takes rows of the run.
     pub(crate) fn report_decides(
         &self,
         slot: SlotRef,

@@ -2,8 +2,8 @@
 //!
 //! *Invariant:* from cluster version 4 on. A slot does not get such a row that its worker failed while a free slot of a
 //! worker that did not fail it fits the run. If there is none, it does not get a row that it failed itself while a free
-//! slot that did not fail it fits. If there is none either, only the latest failure counts, as for other rows. So one of
-//! the slots that fit always gets the row. The cost of a claim depends on the different sets of slots among the rows
+//! slot that did not fail it fits. If there is none either, only the latest failure counts, as for other rows. So one
+//! of the slots that fit always gets the row. The cost of a claim depends on the different sets of slots among the rows
 //! that the slot's worker failed, of which it looks at [`SETS_MAX`]; rows of further sets are not kept from it.
 //! Absent: rows that one slot failed (`avoided_rows.rs`), and which slots those are (`incident.rs`).
 

@@ -15,8 +15,8 @@
 //! versions have it, and its entries stay with the group, whatever becomes of the row. The command that raises the
 //! version drops it.
 //!
-//! Absent: which pending rows an incident keeps from a slot (`avoided_rows.rs`, `failed_sets.rs`), what follows if an engine dies again
-//! (`blame.rs`), and what counts against a slot (`slot_incidents.rs`).
+//! Absent: which pending rows an incident keeps from a slot (`avoided_rows.rs`, `failed_sets.rs`), what follows if an
+//! engine dies again (`blame.rs`), and what counts against a slot (`slot_incidents.rs`).
 
 use crate::batch::bisection::GroupNo;
 use crate::batch::failure_record::FailureRecord;
@@ -28,6 +28,7 @@ use crate::kernel::versions::FAILED_SETS_VERSION;
 use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 
 /// How rows ended at a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +77,17 @@ impl Incident {
         let mut others: Vec<NamedSlot> = all.filter(|other| *other != at).cloned().collect();
         others.drain(..others.len().saturating_sub(limits::HISTORY_MAX - 1));
         others
+    }
+
+    /// Checks the slots that failed the row before.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let Self { at, until, earlier, .. } = self;
+        let known: BTreeSet<&NamedSlot> = earlier.iter().collect();
+        let fit = earlier.is_empty() || until.is_some() && earlier.len() < limits::HISTORY_MAX;
+        match fit && known.len() == earlier.len() && !known.contains(at) {
+            true => Ok(()),
+            false => Err(format!("failed at {at:?} until {until:?} after {earlier:?}")),
+        }
     }
 
     /// Whether a slot is among those that failed the row.

@@ -5,6 +5,7 @@
 //! Absent: the indexes of runs by name and time (`runs.rs`), and derived sums (`settle.rs`).
 
 use crate::batch::eligibility::Turn;
+use crate::batch::incident::Incident;
 use crate::batch::run::{InFlight, Run, RunState};
 use crate::batch::segment::Outcome;
 use crate::batch::store_access::StoreAccess;
@@ -119,6 +120,7 @@ fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
     ensure!(now == then, "rows that workers failed are {now:?}, not {then:?}");
     ensure!(claim(&returned), "returned rows overlap");
     let mut running = 0;
+    run.failures.values().filter_map(|t| t.incident.as_ref()).try_for_each(Incident::check)?;
     check_groups(run, incidents)?;
     for (no, group) in flight.groups.iter().filter(|(_, group)| group.not_before.is_none()) {
         ensure!(claim(&group.rows), "a row of trial {no} is somewhere else");

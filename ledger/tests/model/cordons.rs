@@ -244,7 +244,8 @@ impl Model {
 
     pub(crate) fn cordoned(&self, slot: SlotRef) -> bool {
         let worker = &self.workers[&slot.session];
-        self.cordoned_by_operators(slot) || worker.slots[usize::from(slot.slot.0)].cordoned
+        let held = worker.slots.get(usize::from(slot.slot.0));
+        self.cordoned_by_operators(slot) || held.is_some_and(|held| held.cordoned)
     }
 
     pub(crate) fn cordoned_by_operators(&self, slot: SlotRef) -> bool {
