@@ -43,6 +43,8 @@ pub enum SettingOp {
 pub struct SettingView {
     /// Its name.
     pub name: &'static str,
+    /// What it means, for people.
+    pub meaning: &'static str,
     /// The value in force.
     pub value: u32,
     /// The value unless an operator sets another one.
@@ -54,10 +56,17 @@ pub struct SettingView {
 }
 
 impl SettingOp {
+    /// Every setting, as the change to a value.
+    const ALL: [fn(u32) -> Self; 1] = [Self::CordonAfter];
+
     /// The setting of this name, and its new value.
     pub fn of_name(name: &str, value: u32) -> Option<Self> {
-        let op = Self::CordonAfter(value);
-        (name == op.name()).then_some(op)
+        Self::ALL.iter().map(|set| set(value)).find(|op| op.name() == name)
+    }
+
+    /// The names of all settings.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::ALL.iter().map(|set| set(0).name())
     }
 
     /// Refuses a value out of the setting's bounds.
@@ -100,14 +109,24 @@ impl Settings {
 
     /// Every setting.
     pub fn views(&self) -> Vec<SettingView> {
-        let (min, max) = limits::CORDON_AFTER.into_inner();
-        vec![SettingView {
-            name: SettingOp::CordonAfter(self.cordon_after).name(),
-            value: self.cordon_after,
-            default: limits::CORDON_AFTER_DEFAULT,
-            min,
-            max,
-        }]
+        SettingOp::ALL.iter().map(|set| self.view(set(0))).collect()
+    }
+
+    /// The setting that `op` would change.
+    fn view(&self, op: SettingOp) -> SettingView {
+        match op {
+            SettingOp::CordonAfter(_) => {
+                let (min, max) = limits::CORDON_AFTER.into_inner();
+                SettingView {
+                    name: op.name(),
+                    meaning: "failures in a row after which the cluster cordons a slot",
+                    value: self.cordon_after,
+                    default: limits::CORDON_AFTER_DEFAULT,
+                    min,
+                    max,
+                }
+            }
+        }
     }
 }
 
@@ -228,5 +247,24 @@ impl Ledger {
     /// The current settings.
     pub fn settings(&self) -> Settings {
         self.settings.current
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_is_in_the_list_with_a_name_and_a_meaning() {
+        assert_eq!(SettingOp::ALL.len(), SETTINGS.len(), "{SETTINGS:?}");
+        for view in Settings::default().views() {
+            assert!(!view.meaning.is_empty(), "{}", view.name);
+            let op = SettingOp::of_name(view.name, view.max).expect("a name of the list");
+            assert_eq!((op.name(), op.check()), (view.name, Ok(())));
+        }
+        let names: std::collections::BTreeSet<&str> = SettingOp::names().collect();
+        assert_eq!(names.len(), SettingOp::ALL.len(), "two settings have one name: {names:?}");
+        assert_eq!(SettingOp::of_name("cordon-after", 5), Some(SettingOp::CordonAfter(5)));
+        assert_eq!(SettingOp::of_name("cordon_after", 5), None);
     }
 }

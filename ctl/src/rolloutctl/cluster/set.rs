@@ -2,6 +2,8 @@
 //!
 //! Invariant: a repeat of the request takes no value back that somebody has set since.
 
+use clap::builder::PossibleValuesParser;
+use rollout_ledger::SettingOp;
 use rollout_proto::{services, v1};
 
 use super::settings::Setting;
@@ -14,7 +16,7 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 #[derive(Debug, clap::Args)]
 pub(crate) struct SetArgs {
     /// The setting's name, as `cluster settings` shows it
-    #[arg(value_name = "NAME", value_parser = ["cordon-after"])]
+    #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(SettingOp::names()))]
     pub(in crate::rolloutctl) name: String,
     /// The new value
     #[arg(value_name = "VALUE")]
