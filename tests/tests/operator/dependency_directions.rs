@@ -1,92 +1,11 @@
 //! The crates depend on each other in one direction, and each foreign engine lives in one crate.
+//!
+//! *Invariant:* the table of crates in docs/architecture.md says which crate depends on which. It is the only list.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Which crates may depend on which of rollout's crates. For worker, coordinator and ctl, `storage` means only its
-/// blobs.
-const ALLOWED: &[(&str, &[&str])] = &[
-    ("rollout-config", &[]),
-    ("rollout-ledger", &["rollout-store-url"]),
-    ("rollout-storage", &[]),
-    ("rollout-store-url", &[]),
-    ("rollout-proto", &[]),
-    ("rollout-raft", &["rollout-config", "rollout-ledger", "rollout-storage", "rollout-proto"]),
-    ("rollout-telemetry", &["rollout-config", "rollout-proto"]),
-    (
-        "rollout-coordinator",
-        &[
-            "rollout-config",
-            "rollout-raft",
-            "rollout-ledger",
-            "rollout-proto",
-            "rollout-storage",
-            "rollout-store-url",
-            "rollout-telemetry",
-        ],
-    ),
-    (
-        "rollout-worker",
-        &[
-            "rollout-config",
-            "rollout-engine-protocol",
-            "rollout-gateway",
-            "rollout-proto",
-            "rollout-storage",
-            "rollout-store-url",
-            "rollout-telemetry",
-        ],
-    ),
-    ("rollout-engine-protocol", &[]),
-    ("rollout-gateway", &["rollout-proto"]),
-    (
-        "rollout-python",
-        &["rollout-engine-protocol", "rollout-gateway", "rollout-proto", "rollout-training"],
-    ),
-    ("rollout-training", &["rollout-gateway", "rollout-proto", "rollout-storage"]),
-    (
-        "rollout-ctl",
-        &[
-            "rollout-config",
-            "rollout-gateway",
-            "rollout-ledger",
-            "rollout-proto",
-            "rollout-storage",
-            "rollout-training",
-        ],
-    ),
-    ("rollout-jepsen", &["rollout-powerloss", "rollout-proto"]),
-    (
-        "rollout-fuzz",
-        &[
-            "rollout-coordinator",
-            "rollout-ctl",
-            "rollout-engine-protocol",
-            "rollout-gateway",
-            "rollout-ledger",
-            "rollout-proto",
-            "rollout-raft",
-            "rollout-storage",
-            "rollout-worker",
-        ],
-    ),
-    ("rollout-preload", &["rollout-powerloss"]),
-    ("rollout-powerloss", &[]),
-    ("rollout-recorded", &[]),
-    (
-        "rollout-tests",
-        &[
-            "rollout-gateway",
-            "rollout-jepsen",
-            "rollout-powerloss",
-            "rollout-proto",
-            "rollout-training",
-        ],
-    ),
-    ("xtask", &[]),
-];
 
 /// The modules of `jepsen` that judge histories. They know nothing of the product or of the code that drives it: a
 /// misunderstanding there must not hide here.
@@ -128,16 +47,70 @@ fn names(dependencies: &[Value]) -> BTreeSet<&str> {
     normal.filter_map(|d| d["name"].as_str()).collect()
 }
 
+/// The name of each crate, by its folder in the workspace, such as `storage/url/`.
+fn folders() -> BTreeMap<String, String> {
+    let metadata = metadata();
+    let workspace = metadata["workspace_root"].as_str().expect("the workspace has a root");
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let folder = |package: &Value| {
+        let manifest = Path::new(package["manifest_path"].as_str().expect("a manifest"));
+        let folder = manifest.strip_prefix(workspace).ok().and_then(Path::parent);
+        let folder = folder.and_then(Path::to_str).expect("it is in the workspace");
+        let name = package["name"].as_str().expect("a package has a name");
+        (format!("{folder}/"), name.to_owned())
+    };
+    packages.map(folder).collect()
+}
+
+/// The folders in the cell of a table: what is `in/backticks/` and ends with a slash.
+fn folders_in(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).filter(|text| text.ends_with('/')).collect()
+}
+
+/// A page's table of crates: the folder of each with those of the crates that it depends on.
+fn table_of_crates(page: &str) -> BTreeMap<&str, Vec<&str>> {
+    let (_, table) = page.split_once("| folder | what it is | depends on |\n").expect("a table");
+    let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
+    rows.map(row).collect()
+}
+
+fn row(line: &str) -> (&str, Vec<&str>) {
+    let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+    let [_, folder, _, depends_on, _] = cells[..] else { panic!("three cells: {line}") };
+    let depends_on = match depends_on {
+        "no other crate" => Vec::new(),
+        listed => folders_in(listed),
+    };
+    (folder.trim_matches('`'), depends_on)
+}
+
 #[test]
-fn crates_depend_in_one_direction() {
-    let found = dependencies();
+fn a_row_of_the_table_names_folders() {
+    let page = "text\n| folder | what it is | depends on |\n| --- | --- | --- |\n\
+                | `a/` | the `rollout`, with `c/` | `b/`, `b/url/` |\n| `b/` | it | no other crate |\n\n| `c/` |\n";
+    let expected = BTreeMap::from([("a/", vec!["b/", "b/url/"]), ("b/", vec![])]);
+    assert_eq!(table_of_crates(page), expected);
+}
+
+#[test]
+fn crates_depend_on_those_that_the_table_says() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/architecture.md");
+    let page = std::fs::read_to_string(page).expect("the page can be read");
+    let table = table_of_crates(&page);
+    let (folders, found) = (folders(), dependencies());
     assert!(found.len() >= 7, "cargo metadata names the workspace's packages: {found:?}");
-    for (package, dependencies) in &found {
-        let allowed = ALLOWED.iter().find(|a| a.0 == package).map(|a| a.1);
-        let allowed = allowed.unwrap_or_else(|| panic!("say what {package} may depend on"));
-        for ours in names(dependencies).into_iter().filter(|n| n.starts_with("rollout-")) {
-            assert!(allowed.contains(&ours), "{package} must not depend on {ours}");
-        }
+    let rows: Vec<&str> = table.keys().copied().collect();
+    let packages: Vec<&str> = folders.keys().map(String::as_str).collect();
+    assert_eq!(rows, packages, "docs/architecture.md has one row for each crate");
+    for (folder, depends_on) in table {
+        let package = &folders[folder];
+        let listed: BTreeSet<&str> = depends_on
+            .iter()
+            .map(|folder| folders.get(*folder).map_or(*folder, String::as_str))
+            .collect();
+        let ours = |name: &&str| folders.values().any(|package| package == name);
+        let used: BTreeSet<&str> = names(&found[package]).into_iter().filter(ours).collect();
+        assert_eq!(used, listed, "what {package} depends on, and its row in docs/architecture.md");
     }
 }
 
