@@ -7,6 +7,7 @@
 //! Absent: combinations of values that a member refuses.
 
 mod leader;
+mod profile;
 mod raft;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::leader::{Audit, Autoscale, EnrollmentSettings, Retention, WebhookSettings, Workers};
-pub use self::raft::{Events, HEARTBEAT_MIN_MS, Profile, Raft, Storage, Timings};
+pub use self::profile::Profile;
+pub use self::raft::{Events, HEARTBEAT_MIN_MS, Raft, Storage, Timings};
 use crate::TracingSettings;
 
 /// The default of `log`. openraft logs each election and each lost connection several times.

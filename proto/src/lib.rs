@@ -40,7 +40,6 @@ mod identity;
 mod member_address;
 mod methods;
 pub mod pki;
-mod profile;
 mod revocations;
 mod rows;
 mod stamp;
@@ -72,7 +71,6 @@ pub use identity::{
 pub use member_address::{MEMBER_ADDRESS_SHAPE, MemberAddress, MemberAddressError};
 pub use methods::{METHODS, Method};
 pub use pki::TlsFiles;
-pub use profile::Profile;
 pub use revocations::{RevocationList, Revocations};
 pub use rows::RowsError;
 pub use stamp::{

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use openraft::{Config, SnapshotPolicy};
-use rollout_config::coordinator::{Events, HEARTBEAT_MIN_MS, Raft, Storage, Timings};
-use rollout_proto::{DialMap, Profile, Revocations, Security};
+use rollout_config::coordinator::{Events, HEARTBEAT_MIN_MS, Profile, Raft, Storage, Timings};
+use rollout_proto::{DialMap, Revocations, Security};
 
 /// Settings of one member's consensus.
 ///

@@ -3,19 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Profile;
+
 /// Shortest interval between heartbeats that is accepted, in milliseconds.
 pub const HEARTBEAT_MIN_MS: u64 = 5;
-
-/// How far apart members are, and how slow their disks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Profile {
-    /// Members within one region, on local disks.
-    #[default]
-    Near,
-    /// Members in distant zones, or on slow disks.
-    FarZones,
-}
 
 /// The timings that a profile has, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

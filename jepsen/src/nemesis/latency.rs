@@ -6,7 +6,7 @@ use super::{Effect, Nemesis, Undo};
 use crate::delay::OneWay;
 use crate::network::Probed;
 use rand::Rng;
-use rollout_proto::Profile;
+use rollout_config::coordinator::Profile;
 use std::time::Duration;
 
 /// The profile that members of these runs use.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cluster::{Cluster, Member, eventually, logging, open_clients, waiting};
-use rollout_proto::{DialMap, Profile};
+use rollout_config::coordinator::Profile;
+use rollout_proto::DialMap;
 use rollout_raft::{Leadership, RaftConfig, Role};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};

@@ -9,7 +9,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use rollout_proto::{Client, Profile, Security, pki, services, v1};
+use rollout_config::coordinator::Profile;
+use rollout_proto::{Client, Security, pki, services, v1};
 
 use super::finding::{Finding, Findings};
 use super::round_trips::{self, RoundTrips};

@@ -1,14 +1,21 @@
 //! How far apart members may be: the profiles of `[raft] profile`, and the limits of each.
 //!
-//! *Invariant:* only this module defines the limits. A test of `rollout-raft` compares its timings with them, and
-//! `rolloutctl doctor` compares measured round trips. docs/deploy-three-zones.md has the same figures.
+//! *Invariant:* only this module defines the profiles and their limits. A test of `rollout-raft` compares its timings
+//! with them, and `rolloutctl doctor` compares measured round trips. docs/deploy-three-zones.md has the same figures.
 
 use std::time::Duration;
 
-/// A set of consensus timings for a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How far apart members are, and how slow their disks.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// Members within one region, local disks.
+    /// Members within one region, on local disks.
+    #[default]
     Near,
     /// Members in distant zones, or on slow disks.
     FarZones,
@@ -53,6 +60,13 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_has_the_name_of_a_profile() {
+        for profile in Profile::ALL {
+            assert_eq!(serde_json::to_value(profile).unwrap(), profile.name());
+        }
+    }
 
     #[test]
     fn the_first_profile_that_allows_a_round_trip_is_chosen() {
