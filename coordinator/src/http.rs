@@ -15,7 +15,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::get;
-use rollout_raft::LACKS_MAX;
+use rollout_proto::LACKS_MAX;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;

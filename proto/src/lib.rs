@@ -86,3 +86,7 @@ pub use version::{commit, version};
 /// namespace that the caller may see. No namespace can have this name, so a member of an older build refuses it as
 /// unknown.
 pub const ALL_NAMESPACES: &str = "*";
+
+/// Log entries that a member may lack when it gets its vote or leadership, and while it serves: some rounds of
+/// replication under load. Members refuse more, and so do the plans of `rolloutctl`.
+pub const LACKS_MAX: u64 = 256;

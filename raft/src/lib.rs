@@ -30,7 +30,6 @@ mod test_member;
 mod types;
 
 pub use config::{BadConfig, COMMAND_BYTES_CEILING, RaftConfig};
-pub use consensus::follower_lag::LACKS_MAX;
 pub use consensus::leadership::Leadership;
 pub use consensus::reachability::{MemberReachability, Reachability};
 pub use consensus::rtt::RoundTrips;

@@ -8,12 +8,10 @@ use std::fmt;
 use std::time::Duration;
 
 use openraft::{Instant, RaftMetrics};
+use rollout_proto::LACKS_MAX;
 
 use crate::types::Types;
 
-/// Entries that a member may lack when it gets its vote or leadership, and while it serves: some rounds of replication
-/// under load.
-pub const LACKS_MAX: u64 = 256;
 /// Leases within which a member that answers has answered a heartbeat.
 const RECENT_ANSWER_LEASES: u32 = 2;
 /// How long a leader waits for a member to keep up, which may briefly lag under load or after an election.

@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use openraft::async_runtime::WatchReceiver;
+use rollout_proto::LACKS_MAX;
 
 use super::known_members::KnownMembers;
-use crate::consensus::follower_lag::{FollowerProgress, KEEPS_UP_WITHIN, LACKS_MAX, LOOK_EVERY};
+use crate::consensus::follower_lag::{FollowerProgress, KEEPS_UP_WITHIN, LOOK_EVERY};
 use crate::consensus::running::Running;
 use crate::errors::ClusterError;
 use crate::member::MemberRecord;

@@ -3,16 +3,13 @@
 //! Invariant: a change that would leave the cluster without a majority that can continue at once is refused here too,
 //! with exit status 6: a removal, and a transfer to a member that lags behind.
 
-use rollout_proto::Endpoint;
+use rollout_proto::{Endpoint, LACKS_MAX};
 
 use super::Reader;
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::member::list::MemberLine;
 use crate::rolloutctl::status::distrust::{self, NoAnswer};
 use crate::rolloutctl::status::{self, AWAITING_REPLACE, Survey, fix};
-
-/// How many entries a member may lack to lead or to count; `rollout-raft` refuses more.
-const LACKS_MAX: u64 = 256;
 
 pub(in crate::rolloutctl) fn find<'a>(
     members: &'a [MemberLine],
