@@ -48,6 +48,36 @@ fn the_example_names_every_key_and_is_accepted() {
 }
 
 #[test]
+fn a_key_in_a_comment_of_the_example_has_its_default_or_is_marked_as_an_example() {
+    let text = include_str!("../../../worker/worker.example.toml");
+    let (mut section, mut compared) = (String::new(), 0);
+    for line in text.lines() {
+        let bare = line.strip_prefix("# ").unwrap_or(line);
+        if bare.starts_with('[') {
+            let list = if bare.starts_with("[[") { "[]" } else { "" };
+            section = format!("{}{list}.", bare.trim_matches(['[', ']']));
+        }
+        let is_name = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        let setting = bare.split_once(" = ").filter(|(name, _)| is_name(name));
+        let Some((name, rest)) = setting.filter(|_| line.starts_with("# ")) else { continue };
+        let (value, comment) = rest.split_once(" # ").unwrap_or((rest, ""));
+        let (value, comment) = (value.trim(), comment.trim());
+        let path = format!("{section}{name}");
+        let key = keys(Daemon::Worker).iter().find(|key| key.path == path);
+        let default = key.map_or("", |key| key.default.as_str());
+        let mark = match default {
+            "" | "\"\"" | "[]" => "example".to_owned(),
+            default => format!("example, default {default}"),
+        };
+        let is_marked = comment == mark || comment.starts_with(&format!("{mark}:"));
+        let is_right = if value == default { !comment.starts_with("example") } else { is_marked };
+        assert!(is_right, "{path} with the default {default:?}: {line}");
+        compared += 1;
+    }
+    assert!(compared > 30, "{compared}");
+}
+
+#[test]
 fn an_unknown_key_is_refused_with_the_nearest_known_one() {
     for (text, key, nearest) in [
         ("naem = 'x'", "naem", "name"),
