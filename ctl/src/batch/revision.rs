@@ -3,8 +3,8 @@
 //!
 //! NAME is the first revision, NAME.r2 the second, and so on; together they are a family. Existing revisions never
 //! change: another input or spec is the next revision, except for another deadline or weight.
-//! Invariant: the same input and spec, apart from these two, are the same run unless it was cancelled. No revision begins while another is
-//! running.
+//! Invariant: the same input and spec, apart from these two, are the same run unless it was cancelled. No revision
+//! begins while another is running.
 //! Absent: reuse of results (`result_reuse`).
 
 use futures::StreamExt;
@@ -180,6 +180,7 @@ pub fn compare(latest: &v1::RunSummary, have: &[[u8; 32]], ours: &[[u8; 32]]) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rollout_proto::METHODS;
 
     #[test]
     fn a_name_says_its_family_and_revision() {
@@ -219,6 +220,15 @@ mod tests {
         let of = |deadline_ms, weight| v1::RunSpec { deadline_ms, weight, ..Default::default() };
         assert!(same_spec(&of(0, 1), &of(3_600_000, 1), "s3://own/a"));
         assert!(same_spec(&of(0, 1), &of(0, 3), "s3://own/a"));
+    }
+
+    /// Another operation that changes the spec of a run fails this test until [`same_spec`] leaves out what it changes.
+    #[test]
+    fn what_the_cluster_changes_in_a_spec_makes_no_other_run() {
+        let methods = METHODS.iter().map(|method| method.path);
+        let changed: Vec<&str> =
+            methods.filter_map(|path| path.strip_prefix("/rollout.v1.Runs/Set")).collect();
+        assert_eq!(changed, ["Deadline", "Weight"]);
     }
 
     #[test]
