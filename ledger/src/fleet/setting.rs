@@ -61,12 +61,12 @@ impl SettingOp {
 
     /// The setting of this name, and its new value.
     pub fn of_name(name: &str, value: u32) -> Option<Self> {
-        Self::ALL.iter().map(|set| set(value)).find(|op| op.name() == name)
+        Self::ALL.into_iter().map(|set| set(value)).find(|op| op.name() == name)
     }
 
     /// The names of all settings.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        Self::ALL.iter().map(|set| set(0).name())
+        Self::ALL.into_iter().map(|set| set(0).name())
     }
 
     /// Refuses a value out of the setting's bounds.
@@ -109,7 +109,7 @@ impl Settings {
 
     /// Every setting.
     pub fn views(&self) -> Vec<SettingView> {
-        SettingOp::ALL.iter().map(|set| self.view(set(0))).collect()
+        SettingOp::ALL.into_iter().map(|set| self.view(set(0))).collect()
     }
 
     /// The setting that `op` would change.
