@@ -9,7 +9,6 @@ pub(super) mod init_issuer;
 pub(super) mod inspect;
 mod instant;
 pub(super) mod issue;
-pub(super) mod remaining_validity;
 pub(super) mod renew;
 pub(super) mod revocations;
 pub(super) mod revoke;

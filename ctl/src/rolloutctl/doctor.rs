@@ -21,7 +21,7 @@ use rollout_proto::pki::CertInfo;
 use self::files::now_unix;
 use self::finding::{Finding, Findings, Level};
 use super::Failure;
-use super::cert::remaining_validity::{RemainingValidity, Stage};
+use super::remaining_validity::{RemainingValidity, Stage};
 use crate::connect::parse_duration;
 use crate::output;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};

@@ -6,7 +6,6 @@
 //! here, with the same exit status. Deliberately absent: a promise; state may change before the command runs, and the
 //! cluster decides then.
 
-pub(super) mod members;
 mod runs;
 #[cfg(test)]
 mod tests;
@@ -19,7 +18,6 @@ use std::fmt;
 use rollout_proto::{Client, ClientError, DryRunnable, ErrorCode, services, v1};
 use serde::Serialize;
 
-use super::Failure;
 use super::for_each_name::for_each_name;
 use super::read::read;
 use super::verb::{Boxed, Globals};
@@ -143,12 +141,6 @@ pub(super) fn client_plan<V: Planned + 'static>(verb: V, globals: &Globals) -> B
 /// The dry run of a [`PlannedHere`] change.
 pub(super) fn planned_here<V: PlannedHere + 'static>(verb: V, globals: &Globals) -> Boxed<'_> {
     Box::pin(async move { output::emit(globals.format, &verb.plan(&globals.connect)?) })
-}
-
-/// The refusal of a verb that changes nothing. Exit status 2.
-pub(super) fn none() -> anyhow::Error {
-    Failure::usage("--dry-run is for commands that change something; this one has no such mode")
-        .into()
 }
 
 /// The planned change, and what it affects.

@@ -19,7 +19,7 @@ use crate::event_stream::{EventStream, LogPosition, Start, StreamItem};
 use crate::hint::namespace_flag;
 use crate::output::{self, Format, write_stdout};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::run::now_wall_ms;
+use crate::rolloutctl::run_summary::now_wall_ms;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::stdio::{print_note, to_stderr};
 

@@ -6,8 +6,8 @@
 
 use rollout_proto::ClientError;
 
+use super::distrust;
 use super::request::Repeatable;
-use super::status::distrust;
 use crate::connect::ConnectError;
 
 #[cfg(test)]

@@ -12,7 +12,4 @@ pub(super) mod resume;
 pub(super) mod retry;
 pub(super) mod set_deadline;
 pub(super) mod set_weight;
-pub(super) mod summary;
 pub(super) mod watch;
-
-pub(super) use summary::now_wall_ms;

@@ -7,7 +7,9 @@
 //! place another member of its name answers, which has no vote yet.
 //! Deliberately absent: a stored answer.
 
+pub(in crate::rolloutctl) mod alarms;
 mod ask;
+pub(in crate::rolloutctl) mod certificate_alarms;
 pub(in crate::rolloutctl) mod distrust;
 pub(in crate::rolloutctl) mod fix;
 mod merge;
@@ -18,12 +20,12 @@ mod tests;
 use rollout_proto::v1;
 use serde::Serialize;
 
+pub use self::alarms::Alarm;
 pub use self::ask::survey;
 pub(in crate::rolloutctl) use self::ask::{MemberAnswer, ask_each, ask_one};
 pub(in crate::rolloutctl) use self::merge::merge;
 use super::Failure;
-use super::alarm::detection::Alarm;
-use super::cert::remaining_validity::RemainingValidity;
+use super::remaining_validity::RemainingValidity;
 use crate::hint::namespace_flag;
 use crate::output::{self, counted, u64_string};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};

@@ -19,7 +19,7 @@ use self::screen::{Screen, TerminalEvent};
 use self::tables::Speeds;
 use self::view::{KeyAction, View};
 use super::Failure;
-use super::run::summary::Run;
+use super::run_summary::Run;
 use super::status::{self, Survey};
 use crate::connect::parse_duration;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
@@ -216,7 +216,7 @@ async fn refresh(client: &Client, namespace: &str) -> Refresh {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run::summary::sample;
+    use super::super::run_summary::sample;
     use super::*;
 
     #[test]

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 
+use super::Failure;
 use super::consent::Consent;
-use super::dry_run;
 use super::request::RequestName;
 use super::verbosity::VerbosityArgs;
 use crate::connect::ConnectArgs;
@@ -47,8 +47,8 @@ pub(crate) enum Kind<V> {
         numbered: bool,
         /// Whether it asks for confirmation, which `--yes` gives.
         confirm: bool,
-        /// What `--dry-run` does: [`dry_run::planned`], [`dry_run::client_plan`], [`dry_run::planned_here`], or a
-        /// function of the verb's file.
+        /// What `--dry-run` does: `planned`, `client_plan` or `planned_here` of module `dry_run`, or a function of
+        /// the verb's file.
         dry_run: DryRun<V>,
     },
 }
@@ -98,6 +98,12 @@ pub(super) trait Branch: Sized {
     fn collect(path: &str, verbs: &mut BTreeMap<String, Accepts>);
 }
 
+/// The refusal of a verb that changes nothing. Exit status 2.
+pub(super) fn no_dry_run() -> anyhow::Error {
+    Failure::usage("--dry-run is for commands that change something; this one has no such mode")
+        .into()
+}
+
 impl<V: Verb> Branch for V {
     fn accepts(&self) -> Accepts {
         V::KIND.accepts()
@@ -109,7 +115,7 @@ impl<V: Verb> Branch for V {
 
     fn dry_run(self, globals: &Globals) -> Boxed<'_> {
         match V::KIND {
-            Kind::ReadOnly | Kind::Once => Box::pin(std::future::ready(Err(dry_run::none()))),
+            Kind::ReadOnly | Kind::Once => Box::pin(std::future::ready(Err(no_dry_run()))),
             Kind::Change { dry_run, .. } => dry_run(self, globals),
         }
     }

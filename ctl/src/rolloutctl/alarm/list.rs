@@ -5,11 +5,10 @@
 
 use serde::Serialize;
 
-use super::detection::Alarm;
 use crate::output::{self, Report, Table};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::list_options::ListOptions;
-use crate::rolloutctl::status::{DISTRUSTED, survey};
+use crate::rolloutctl::status::{Alarm, DISTRUSTED, survey};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Exit status 1 where there is any, for monitors.

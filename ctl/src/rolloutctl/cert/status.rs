@@ -14,8 +14,8 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::connect::ConnectSettings;
 use crate::output::{self, Report, Table};
-use crate::rolloutctl::cert::remaining_validity::days_or_hours;
-use crate::rolloutctl::status::distrust::NoAnswer;
+use crate::rolloutctl::distrust::NoAnswer;
+use crate::rolloutctl::remaining_validity::days_or_hours;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::rolloutctl::{Failure, status};
 

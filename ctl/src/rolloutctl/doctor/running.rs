@@ -19,9 +19,11 @@ use crate::connect::ConnectArgs;
 use crate::hint::namespace_flag;
 use crate::output::{counted, duration};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::alarm::certificates::ANOTHER_ISSUER;
-use crate::rolloutctl::status::distrust::{self, REVOKED_FIX, USE_TLS};
-use crate::rolloutctl::status::{self, DISTRUSTED, MemberAnswer, MemberLine, Survey, fix};
+use crate::rolloutctl::distrust::{REVOKED_FIX, USE_TLS};
+use crate::rolloutctl::status::certificate_alarms::ANOTHER_ISSUER;
+use crate::rolloutctl::status::{
+    self, DISTRUSTED, MemberAnswer, MemberLine, Survey, distrust, fix,
+};
 
 /// A member that lacks more entries than this lags by more than a heartbeat.
 const BEHIND_MAX: u64 = 10_000;

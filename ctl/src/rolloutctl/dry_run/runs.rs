@@ -7,7 +7,7 @@ use rollout_proto::{ClientError, services, v1};
 use super::{Plan, Reader};
 use crate::output::{count, counted};
 use crate::rolloutctl::read::read;
-use crate::rolloutctl::run::summary::Run;
+use crate::rolloutctl::run_summary::Run;
 
 impl Reader {
     /// Plans a change of each run. `would` has the words for a run's name.

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 
 use super::*;
 use crate::rolloutctl::cli::Cli;
-use crate::rolloutctl::verb::Branch as _;
+use crate::rolloutctl::verb::{Branch as _, no_dry_run};
 use crate::rolloutctl::{exit, flags};
 
 async fn dry_run(line: &str) -> anyhow::Result<()> {
@@ -137,7 +137,7 @@ async fn a_dry_run_is_refused_exactly_for_verbs_that_change_nothing() {
         };
         let refused = dry_run(&line)
             .await
-            .is_err_and(|error| exit::explain(&error) == exit::explain(&none()));
+            .is_err_and(|error| exit::explain(&error) == exit::explain(&no_dry_run()));
         assert_eq!(refused, !accepts.dry_run, "{line}");
     }
 }

@@ -16,7 +16,7 @@ use crate::rolloutctl::rendezvous::describe::{
     DepartedParticipant, Participant, departures, participants,
 };
 use crate::rolloutctl::rendezvous::summary::Rendezvous;
-use crate::rolloutctl::run::now_wall_ms;
+use crate::rolloutctl::run_summary::now_wall_ms;
 use crate::rolloutctl::shard::summary::{DatasetEpoch, Job as Training, Trainer};
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::completer::{self, Names};
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::members::{check_pace, check_successor};
 use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
 use crate::rolloutctl::member::list;
+use crate::rolloutctl::member::plan_checks::{check_pace, check_successor};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::rolloutctl::{Failure, status};
 

@@ -6,10 +6,10 @@ use rollout_proto::{HostPort, services, v1};
 
 use super::joining::{self, Joined};
 use super::list;
+use super::plan_checks::find;
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::dry_run::members::find;
 use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 

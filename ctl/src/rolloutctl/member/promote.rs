@@ -4,9 +4,9 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::list;
+use super::plan_checks::{find, line};
 use crate::completer::{self, Names};
 use crate::output::{self, Report};
-use crate::rolloutctl::dry_run::members::{find, line};
 use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 

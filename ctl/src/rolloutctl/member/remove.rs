@@ -4,10 +4,10 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::list;
+use super::plan_checks::{check_majority, find, line};
 use crate::completer::{self, Names};
 use crate::output::{self, Report};
 use crate::rolloutctl::consent;
-use crate::rolloutctl::dry_run::members::{check_majority, find, line};
 use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
 use crate::rolloutctl::status;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};

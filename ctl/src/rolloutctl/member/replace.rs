@@ -2,8 +2,8 @@
 
 use super::add::{NewMember, add};
 use super::list;
+use super::plan_checks::{check_place, find, line, voter_of};
 use crate::completer::{self, Names};
-use crate::rolloutctl::dry_run::members::{check_place, find, line, voter_of};
 use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 

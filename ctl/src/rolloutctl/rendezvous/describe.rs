@@ -8,7 +8,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, age, duration, u64_string};
 use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::read::read;
-use crate::rolloutctl::run::now_wall_ms;
+use crate::rolloutctl::run_summary::now_wall_ms;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which job.

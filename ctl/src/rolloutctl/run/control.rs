@@ -3,12 +3,12 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
-use super::summary::Run;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count, counted};
 use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::run_summary::Run;
 use crate::rolloutctl::verb::Globals;
 
 /// Which run, and why.
@@ -94,8 +94,8 @@ async fn control_one(
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::sample;
     use super::*;
+    use crate::rolloutctl::run_summary::sample;
 
     #[test]
     fn output_matches_the_golden_file() {

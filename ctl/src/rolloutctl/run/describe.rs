@@ -3,12 +3,12 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
-use super::summary::Run;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::counted;
 use crate::output::{self, Format, Report, Table, count, hex, u64_string};
 use crate::rolloutctl::for_each_name::for_each_name;
+use crate::rolloutctl::run_summary::Run;
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -224,8 +224,8 @@ async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Res
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::{Counts, sample};
     use super::*;
+    use crate::rolloutctl::run_summary::{Counts, sample};
 
     fn failures() -> Vec<Failure> {
         let failure = Failure {

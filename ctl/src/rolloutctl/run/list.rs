@@ -3,10 +3,10 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
-use super::summary::{Run, now_wall_ms};
 use crate::output::{self, Align, Report, Table, age, count};
 use crate::rolloutctl::list_options::ListOptions;
 use crate::rolloutctl::namespace::all_namespaces::AllNamespaces;
+use crate::rolloutctl::run_summary::{Run, now_wall_ms};
 use crate::rolloutctl::unconfirmed::{self, SourcedAnswer, Unconfirmed};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -117,8 +117,8 @@ fn newest_first(runs: &mut [Run]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::sample;
     use super::*;
+    use crate::rolloutctl::run_summary::sample;
 
     #[test]
     fn a_run_whose_input_is_open_says_that_more_rows_may_come() {

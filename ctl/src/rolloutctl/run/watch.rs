@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use rollout_proto::{CallOptions, Client, ClientError, RpcError, services, v1};
 use serde::Serialize;
 
-use super::summary::Run;
 use crate::completer::{self, Names};
 use crate::output::{self, Format, Report, count, duration, write_stdout};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::run_summary::Run;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// What to watch, and how often.
@@ -191,8 +191,8 @@ impl Screen {
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::sample;
     use super::*;
+    use crate::rolloutctl::run_summary::sample;
 
     #[test]
     fn a_line_has_progress_rate_and_time_left() {

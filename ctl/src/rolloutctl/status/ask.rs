@@ -10,9 +10,9 @@ use rollout_proto::{
 };
 
 use super::Survey;
-use super::distrust::NoAnswer;
 use super::merge::merge;
 use crate::connect::ConnectSettings;
+use crate::rolloutctl::distrust::NoAnswer;
 
 /// Asks every member.
 pub async fn survey(client: &Client) -> Survey {

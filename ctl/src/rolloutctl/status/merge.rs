@@ -10,12 +10,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rollout_proto::{MemberRef, Security, v1};
 
 use super::ask::MemberAnswer;
-use super::distrust::NoAnswer;
 use super::{
     AWAITING_REPLACE, DISTRUSTED, MemberLine, MemberReport, RemainingValidity, StuckRun, Survey,
+    alarms,
 };
 use crate::output::rfc3339;
-use crate::rolloutctl::alarm::detection;
+use crate::rolloutctl::distrust::NoAnswer;
 
 /// How long a leader must have run before its silence about a member counts: members keep a minute of round trips.
 const LISTENED_MS: u64 = 120_000;
@@ -82,7 +82,7 @@ pub(in crate::rolloutctl) fn merge(
     };
     survey.health = health(&survey);
     survey.unknown = unknown(&survey);
-    survey.alarms = detection::of(&survey);
+    survey.alarms = alarms::of(&survey);
     survey
 }
 

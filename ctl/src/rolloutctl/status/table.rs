@@ -7,7 +7,7 @@ use rollout_proto::pki::RENEWAL_WITHIN_S;
 
 use super::{AWAITING_REPLACE, Alarm, Survey};
 use crate::output::{Align, Report, Table, bytes, count, duration};
-use crate::rolloutctl::cert::remaining_validity::{RemainingValidity, Stage, days_or_hours};
+use crate::rolloutctl::remaining_validity::{RemainingValidity, Stage, days_or_hours};
 
 impl Report for Survey {
     const KIND: &'static str = "ClusterStatus";

@@ -8,6 +8,7 @@ use rollout_proto::{
 
 use super::*;
 use crate::output::Report as _;
+use crate::rolloutctl::distrust::{COMPARE, REVOKED_FIX};
 use crate::rolloutctl::exit;
 
 fn merge(answers: Vec<MemberAnswer>, now: SystemTime) -> Survey {
@@ -109,7 +110,7 @@ fn a_replacement_is_advised_only_if_no_member_has_heard_of_a_member_for_a_minute
     assert_eq!(fix(121, &[1], &[2, 3], unreachable("c3")), open, "a follower has");
     assert_eq!(fix(119, &[1], &[2], unreachable("c3")), open, "it has not listened for long");
     assert_eq!(fix(900, &[], &[2], unreachable("c3")), open, "the leader keeps no round trips");
-    assert_eq!(fix(900, &[1], &[2], foreign("c3")), distrust::COMPARE, "it is there");
+    assert_eq!(fix(900, &[1], &[2], foreign("c3")), COMPARE, "it is there");
     // There is no leader: the member that answers may be the one that is cut off.
     let alone = hearing(answer("c1", "follower", 3, 100), 900, &[]);
     let survey = merge(vec![alone, unreachable("c2"), unreachable("c3")], UNIX_EPOCH);
@@ -156,12 +157,12 @@ fn a_revoked_certificate_is_the_answer_though_a_member_that_has_not_heard_of_it_
             let survey = merge(vec![refused.clone(), third], UNIX_EPOCH);
             assert_eq!(survey.health, DISTRUSTED);
             let alarm = survey.alarms.iter().find(|alarm| alarm.kind == "MEMBER_DISTRUSTED");
-            assert_eq!(alarm.unwrap().fix, distrust::REVOKED_FIX);
+            assert_eq!(alarm.unwrap().fix, REVOKED_FIX);
             let failure = survey.leaderless().unwrap();
             let text = failure.to_string();
             assert!(text.starts_with("your certificate is revoked: "), "{text}");
             assert!(text.contains("c1: "), "{text}");
-            assert!(text.ends_with(distrust::REVOKED_FIX), "{text}");
+            assert!(text.ends_with(REVOKED_FIX), "{text}");
             assert_eq!(exit::code(&failure.into()), 7);
         }
     }

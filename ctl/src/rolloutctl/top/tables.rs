@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use rollout_proto::v1;
 
 use crate::output::{Align, Table, count, duration};
-use crate::rolloutctl::run::summary::Run;
+use crate::rolloutctl::run_summary::Run;
 
 /// Rates by run: rows with an outcome per second.
 pub(super) type Speeds = BTreeMap<String, f64>;
@@ -106,7 +106,7 @@ fn sorted<T>(things: &[T], by: impl Fn(&&T, &&T) -> Ordering, reversed: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rolloutctl::run::summary::sample;
+    use crate::rolloutctl::run_summary::sample;
 
     fn names(table: &Table) -> Vec<String> {
         let text = table.to_string();

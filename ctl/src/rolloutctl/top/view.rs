@@ -224,9 +224,8 @@ mod tests {
     use rollout_proto::v1;
 
     use super::*;
-    use crate::rolloutctl::alarm::detection::Alarm;
-    use crate::rolloutctl::run::summary::{Run, sample};
-    use crate::rolloutctl::status::Survey;
+    use crate::rolloutctl::run_summary::{Run, sample};
+    use crate::rolloutctl::status::{Alarm, Survey};
 
     fn refresh() -> Refresh {
         let run = |name: &str, failed| {

@@ -7,7 +7,7 @@ use super::super::finding::Level;
 use super::super::tests::args;
 use super::*;
 use crate::rolloutctl::cli::Cli;
-use crate::rolloutctl::status::distrust::COMPARE;
+use crate::rolloutctl::distrust::COMPARE;
 use crate::rolloutctl::status::{AWAITING_REPLACE, MemberReport, StuckRun};
 
 #[test]
@@ -223,7 +223,7 @@ fn every_fix_is_a_command_that_can_be_given_as_it_is_printed() {
     let fixes = |survey: &Survey| {
         let todos = of_survey(survey, &args()).into_iter().filter_map(|found| found.todo);
         let alarms =
-            crate::rolloutctl::alarm::detection::of(survey).into_iter().map(|alarm| alarm.fix);
+            crate::rolloutctl::status::alarms::of(survey).into_iter().map(|alarm| alarm.fix);
         todos.chain(alarms).collect::<Vec<String>>()
     };
     let named = |role, namespaces: &[&str]| pki::CertInfo {

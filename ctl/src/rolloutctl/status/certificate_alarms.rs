@@ -5,9 +5,9 @@
 
 use rollout_proto::pki::RENEWAL_WITHIN_S;
 
+use super::{MemberLine, MemberReport, fix};
 use crate::output::duration;
-use crate::rolloutctl::cert::remaining_validity::{RemainingValidity, Stage};
-use crate::rolloutctl::status::{MemberLine, MemberReport, fix};
+use crate::rolloutctl::remaining_validity::{RemainingValidity, Stage};
 
 /// How to replace an intermediate CA: members read it when they start.
 pub(in crate::rolloutctl) const ANOTHER_ISSUER: &str = "rolloutctl cert init-issuer --ca-dir DIR, with the CA in DIR; copy its two files to every member, and restart them \

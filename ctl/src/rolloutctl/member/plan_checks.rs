@@ -5,11 +5,11 @@
 
 use rollout_proto::{Endpoint, LACKS_MAX};
 
-use super::Reader;
+use super::list::MemberLine;
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::member::list::MemberLine;
-use crate::rolloutctl::status::distrust::{self, NoAnswer};
-use crate::rolloutctl::status::{self, AWAITING_REPLACE, Survey, fix};
+use crate::rolloutctl::distrust::NoAnswer;
+use crate::rolloutctl::dry_run::Reader;
+use crate::rolloutctl::status::{self, AWAITING_REPLACE, Survey, distrust, fix};
 
 pub(in crate::rolloutctl) fn find<'a>(
     members: &'a [MemberLine],

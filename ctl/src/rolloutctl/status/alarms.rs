@@ -5,11 +5,9 @@
 
 use serde::Serialize;
 
-use super::certificates;
+use super::{AWAITING_REPLACE, DISTRUSTED, StuckRun, Survey, certificate_alarms, distrust, fix};
 use crate::hint::namespace_flag;
 use crate::output::counted;
-use crate::rolloutctl::status::distrust;
-use crate::rolloutctl::status::{AWAITING_REPLACE, DISTRUSTED, StuckRun, Survey, fix};
 
 /// What to do if a disk has little room.
 const DISK_FIX: &str = "free space there, or: rolloutctl errors explain RO-4005";
@@ -50,7 +48,7 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
             }
             continue;
         };
-        certificates::of(member, report, &mut alarm);
+        certificate_alarms::of(member, report, &mut alarm);
         if report.role == AWAITING_REPLACE {
             let what = "it waits with an empty disk and does not vote".into();
             alarm("AWAITING_REPLACE", what, fix::replace(member));
@@ -129,7 +127,7 @@ mod tests {
     use rollout_proto::v1;
 
     use super::*;
-    use crate::rolloutctl::status::distrust::COMPARE;
+    use crate::rolloutctl::distrust::COMPARE;
     use crate::rolloutctl::status::{MemberLine, MemberReport};
 
     /// The cluster's record of a member.
