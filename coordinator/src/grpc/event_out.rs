@@ -213,13 +213,18 @@ fn common_out(record: &EventRecord, kind: &str) -> v1::Event {
     out
 }
 
-fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
-    let mut out = common_out(record, kind);
-    let slot = |at: &SlotRef, whole: bool| v1::EventSlot {
+/// A slot of the event's worker, or the worker as a whole.
+fn slot_out(record: &EventRecord, at: &SlotRef, whole: bool) -> v1::EventSlot {
+    v1::EventSlot {
         worker: name(&record.worker),
         session: at.session.0,
         slot: (!whole).then_some(at.slot.0.into()),
-    };
+    }
+}
+
+fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
+    let mut out = common_out(record, kind);
+    let slot = |at: &SlotRef, whole: bool| slot_out(record, at, whole);
     match &record.event.kind {
         EventKind::EpochOpened { epoch } => out.coord_epoch = epoch.0,
         EventKind::LeaderChanged { epoch, leader, former, cause } => {

@@ -180,10 +180,7 @@ async fn apply(
         return Ok(answered.then(|| Done::refused(foreign)));
     }
     let result_count = sets.len();
-    let refusal = |op: &Op| {
-        matches!(op.kind, OpKind::Fail(op::Fail { class: FailureClass::StoreRefused, .. }))
-    };
-    let refused_by_store = ops.iter().any(refusal);
+    let refused_by_store = ops.iter().any(is_refusal_of_store);
     let proposed = leading.proposer.ops_within(Scope::Namespaces(vec![namespace.to_owned()]), ops);
     #[cfg(feature = "seeded-bugs")]
     let proposed = hopeful(leading, proposed, result_count);
@@ -223,6 +220,11 @@ async fn apply(
     done.nothing_more = nothing_more(leading, namespace, m);
     let waits = done.grants.is_empty() && m.credit_rows > 0 && !has_results;
     Ok(if waits { None } else { Some(done) })
+}
+
+/// Whether rows failed because the store of their run refuses the worker.
+fn is_refusal_of_store(op: &Op) -> bool {
+    matches!(op.kind, OpKind::Fail(op::Fail { class: FailureClass::StoreRefused, .. }))
 }
 
 /// The runs of the message's parts that have no more rows for any slot.
