@@ -2,6 +2,7 @@
 
 mod benches;
 mod bundle;
+mod code;
 mod commit;
 mod completion;
 mod configuration;
@@ -11,8 +12,10 @@ mod dependency_directions;
 mod dev_command;
 mod dry_runs;
 mod module_cycles;
+mod modules;
 mod operator;
 mod operator_each_member;
 mod seeded_bugs;
 mod settings;
+mod source_sizes;
 mod spans;

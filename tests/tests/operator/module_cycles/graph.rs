@@ -1,173 +1,148 @@
-//! Which top-level module of a crate uses which, and the cycles among them.
+//! Which module of a folder uses which, and the cycles among them.
 //!
-//! *Invariant:* every file is read that the crate's root declares, directly or through other modules, outside of tests.
-//! Absent: items of the root file itself, and uses that name no path, such as methods.
+//! *Invariant:* a use is one between the two modules of a folder that contain its ends, however deep in them these are.
+//! A path through a re-export is a use of the module that re-exports, too.
+//! Absent: uses between a module and those in it, names that a `use` of all names (`*`) brings, and uses that name no
+//! path, such as methods.
 
-use super::code::{Token, tokens};
+use crate::modules::{ModulePath, Modules, modules};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// A use of one top-level module by another.
+/// A use of one module by another of the same folder.
 #[derive(Debug)]
 pub(super) struct Use {
+    /// The module whose folder it is.
+    pub(super) within: ModulePath,
     pub(super) from: String,
     pub(super) to: String,
     /// File and line.
     pub(super) at: String,
 }
 
-/// The top-level modules of a crate.
-struct Modules {
-    names: BTreeSet<String>,
-    /// Names that the root re-exports, and the modules that have them.
-    exported: BTreeMap<String, String>,
+/// Modules of one folder that use each other, directly or through others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Cycle {
+    /// The module whose folder it is, as a path from the crate's root. Empty for the root.
+    pub(super) within: String,
+    /// Two or more, sorted.
+    pub(super) modules: Vec<String>,
 }
 
-impl Modules {
-    fn of(root: &[Token]) -> Self {
-        let declared = root.windows(3).filter(|w| w[0].is("mod") && w[2].is(";"));
-        let names: BTreeSet<String> = declared.map(|w| w[1].text.clone()).collect();
-        let mut exported = BTreeMap::new();
-        for statement in root.split(|token| token.is(";")) {
-            let Some(at) = statement.iter().position(|token| token.is("use")) else { continue };
-            let path = statement[at + 1..].iter();
-            let path: Vec<&Token> =
-                path.skip_while(|t| t.is("crate") || t.is("self") || t.is("::")).collect();
-            let Some(first) = path.first().filter(|first| names.contains(&first.text)) else {
-                continue;
+/// The uses in a crate.
+pub(super) struct Graph {
+    pub(super) uses: Vec<Use>,
+    folders: BTreeSet<ModulePath>,
+}
+
+impl Graph {
+    /// That of the crate with this root file.
+    pub(super) fn of(root: &Path) -> Self {
+        let modules = modules(root);
+        let mut uses = Vec::new();
+        for (from, module) in &modules {
+            for (path, line) in &module.paths {
+                for to in named(&modules, from, path, &mut Vec::new()) {
+                    let shared = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+                    let (Some(below), Some(other)) = (from.get(shared), to.get(shared)) else {
+                        continue;
+                    };
+                    uses.push(Use {
+                        within: from[..shared].to_vec(),
+                        from: below.clone(),
+                        to: other.clone(),
+                        at: format!("{}:{line}", module.file.display()),
+                    });
+                }
+            }
+        }
+        let folders = modules.into_iter().filter(|(_, module)| module.is_folder);
+        Self { uses, folders: folders.map(|(path, _)| path).collect() }
+    }
+
+    /// The cycles across folders: among the top-level modules all, below them those with a folder.
+    pub(super) fn cycles(&self) -> BTreeSet<Cycle> {
+        let mut by_folder: BTreeMap<&[String], Vec<&Use>> = BTreeMap::new();
+        for one in &self.uses {
+            by_folder.entry(&one.within).or_default().push(one);
+        }
+        let mut cycles = BTreeSet::new();
+        for (within, uses) in by_folder {
+            let is_folder = |name: &String| {
+                self.folders.contains([within, std::slice::from_ref(name)].concat().as_slice())
             };
-            for (at, token) in path.iter().enumerate() {
-                let ends = path.get(at + 1).is_none_or(|next| next.is(",") || next.is("}"));
-                if ends && token.is_word() {
-                    exported.insert(token.text.clone(), first.text.clone());
+            for modules in groups(&uses) {
+                if within.is_empty() || modules.iter().any(is_folder) {
+                    cycles.insert(Cycle { within: within.join("::"), modules });
                 }
             }
         }
-        Self { names, exported }
+        cycles
     }
 
-    /// The module that a path from the root begins with.
-    fn named(&self, name: &str) -> Option<&str> {
-        let own = self.names.get(name);
-        own.or_else(|| self.exported.get(name)).map(String::as_str)
+    /// Where the modules of a cycle use each other.
+    pub(super) fn shown(&self, cycle: &Cycle) -> String {
+        let Cycle { within, modules } = cycle;
+        let is_of = |one: &&Use| {
+            one.within.join("::") == *within
+                && modules.contains(&one.from)
+                && modules.contains(&one.to)
+        };
+        let line = |one: &Use| format!("\n  {} uses {}: {}", one.from, one.to, one.at);
+        let lines: BTreeSet<String> = self.uses.iter().filter(is_of).map(line).collect();
+        lines.into_iter().collect()
     }
 }
 
-/// The names with which paths from the crate's root begin, and their lines.
-type Heads = Vec<(String, usize)>;
-
-/// The uses of top-level modules by each other.
-pub(super) fn uses(root: &Path) -> Vec<Use> {
-    let modules = Modules::of(&read(root));
-    let folder = root.parent().expect("a root is in a folder");
-    let mut open: Vec<(PathBuf, Vec<String>)> =
-        modules.names.iter().map(|name| (folder.to_owned(), vec![name.clone()])).collect();
-    let mut uses = Vec::new();
-    while let Some((folder, path)) = open.pop() {
-        let top = &path[0];
-        let file = file_of(&folder, name_of(&path));
-        let (children, heads) = contents(&read(&file), path.len());
-        for (head, line) in heads {
-            if let Some(to) = modules.named(&head).filter(|to| to != top) {
-                let at = format!("{}:{line}", file.display());
-                uses.push(Use { from: top.clone(), to: to.to_owned(), at });
+/// The modules that a path names: that of its end, and those whose `use` statements it leads through. `seen` has the
+/// names that were replaced on the way here.
+fn named(
+    modules: &Modules,
+    from: &[String],
+    path: &[String],
+    seen: &mut Vec<(ModulePath, String)>,
+) -> Vec<ModulePath> {
+    let (mut at, mut rest) = match path.first().map(String::as_str) {
+        Some("crate") => (ModulePath::new(), &path[1..]),
+        Some("self") => (from.to_vec(), &path[1..]),
+        Some("super") => {
+            let up = path.iter().take_while(|word| *word == "super").count();
+            if up > from.len() {
+                return Vec::new();
             }
+            (from[..from.len() - up].to_vec(), &path[up..])
         }
-        for mut child in children {
-            let name = child.pop().expect("a child has a name");
-            let folder = child.iter().fold(folder.join(name_of(&path)), |at, part| at.join(part));
-            open.push((folder, [path.clone(), child, vec![name]].concat()));
+        Some(first) => {
+            let module = &modules[from];
+            if !module.children.contains(first) && !module.names.contains_key(first) {
+                return Vec::new();
+            }
+            (from.to_vec(), path)
         }
+        None => return Vec::new(),
+    };
+    while let Some(word) = rest.first().filter(|word| modules[&at].children.contains(*word)) {
+        at.push(word.clone());
+        rest = &rest[1..];
     }
-    uses
-}
-
-fn name_of(path: &[String]) -> &str {
-    &path[path.len() - 1]
-}
-
-fn read(file: &Path) -> Vec<Token> {
-    let source = std::fs::read_to_string(file);
-    tokens(&source.unwrap_or_else(|error| panic!("{}: {error}", file.display())))
-}
-
-fn file_of(folder: &Path, name: &str) -> PathBuf {
-    let flat = folder.join(format!("{name}.rs"));
-    if flat.exists() { flat } else { folder.join(name).join("mod.rs") }
-}
-
-/// The modules that a file declares, by their paths in it, and the heads of its paths. `depth` is that of its module.
-fn contents(tokens: &[Token], depth: usize) -> (Vec<Vec<String>>, Heads) {
-    let (mut children, mut heads) = (Vec::new(), Heads::new());
-    let (mut braces, mut inline) = (0usize, Vec::<(usize, String)>::new());
-    for (at, token) in tokens.iter().enumerate() {
-        let rest = &tokens[at..];
-        let third = rest.get(2).map_or("", |token| token.text.as_str());
-        match (token.text.as_str(), third) {
-            ("{", _) => braces += 1,
-            ("}", _) => {
-                braces = braces.saturating_sub(1);
-                inline.pop_if(|(outside, _)| *outside == braces);
+    let mut found = Vec::new();
+    if let Some((word, behind)) = rest.split_first() {
+        let here = (at.clone(), word.clone());
+        if !seen.contains(&here) {
+            seen.push(here);
+            for path in modules[&at].names.get(word).into_iter().flatten() {
+                let path = [path.as_slice(), behind].concat();
+                found.extend(named(modules, &at, &path, seen));
             }
-            ("mod", ";") => {
-                let within = inline.iter().map(|(_, name)| name.clone());
-                children.push(within.chain([rest[1].text.clone()]).collect());
-            }
-            ("mod", "{") => inline.push((braces, rest[1].text.clone())),
-            ("crate" | "super", _) if at == 0 || !tokens[at - 1].is("::") => {
-                heads.extend(heads_of(from_root(rest, depth + inline.len())));
-            }
-            _ => {}
+            seen.pop();
         }
     }
-    (children, heads)
-}
-
-/// What follows `crate::`, or as many `super::` as lead from this depth to the root.
-fn from_root(path: &[Token], depth: usize) -> &[Token] {
-    let steps = path
-        .chunks(2)
-        .take_while(|step| step[0].is("super") && step.get(1).is_some_and(|token| token.is("::")));
-    let up = steps.count();
-    let absolute = path[0].is("crate") && path.get(1).is_some_and(|token| token.is("::"));
-    match (absolute, up == depth) {
-        (true, _) => &path[2..],
-        (false, true) => &path[2 * up..],
-        (false, false) => &[],
-    }
-}
-
-/// The first names of the paths here: of one, or of those in braces.
-fn heads_of(path: &[Token]) -> Heads {
-    let head = |token: &Token| (token.text.clone(), token.line);
-    match path.first() {
-        Some(first) if first.is("{") => {}
-        Some(first) if first.is_word() => return vec![head(first)],
-        _ => return Heads::new(),
-    }
-    let (mut heads, mut braces, mut begins) = (Heads::new(), 0, false);
-    for token in path {
-        match token.text.as_str() {
-            "{" => {
-                braces += 1;
-                begins = braces == 1;
-            }
-            "}" if braces == 1 => break,
-            "}" => braces -= 1,
-            "," => begins = braces == 1,
-            _ => {
-                if begins && token.is_word() {
-                    heads.push(head(token));
-                }
-                begins = false;
-            }
-        }
-    }
-    heads
+    found.push(at);
+    found
 }
 
 /// Modules that use each other, directly or through others, in groups of two and more.
-pub(super) fn cycles(uses: &[Use]) -> BTreeSet<Vec<String>> {
+fn groups(uses: &[&Use]) -> BTreeSet<Vec<String>> {
     let mut direct: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for one in uses {
         direct.entry(&one.from).or_default().insert(&one.to);
