@@ -1,6 +1,6 @@
 //! Builds the pages of docs/errors into the program.
 //!
-//! Invariant: a build without that folder succeeds, and has no pages. Deliberately absent: checks
+//! Invariant: a build without that folder succeeds, and has no pages. Absent: checks
 //! of their content; tests have them.
 
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! One key of a configuration, read from the schema of its type.
 //!
-//! Invariant: a path is that of the file, `section.key`; `engine[].` stands for each `[[engine]]` block. Deliberately
-//! absent: checks that take several keys.
+//! Invariant: a path is that of the file, `section.key`; `engine[].` stands for each `[[engine]]` block.
+//! Absent: checks that take several keys.
 
 use schemars::JsonSchema;
 use serde_json::Value as Json;

@@ -6,7 +6,7 @@
 //!
 //! *Invariant:* a daemon accepts a key if and only if [`keys`] has it; for one release also in a section under its
 //! [`former`] name.
-//! Deliberately absent: flags and variables themselves (each daemon parses its own; the fields only name them), and
+//! Absent: flags and variables themselves (each daemon parses its own; the fields only name them), and
 //! checks that need the daemon's host.
 
 pub mod bounds;

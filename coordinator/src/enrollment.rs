@@ -3,7 +3,7 @@
 //! *Invariant:* without `[enrollment]` there is no issuer, and nothing is issued. Refusals are delayed and sent one
 //! after another; valid tokens are not delayed. So callers that guess tokens burden neither the log nor the holders of
 //! valid tokens. An intermediate CA with an expired certificate issues nothing, but does not stop the member.
-//! Deliberately absent: who may enroll (the ledger's tokens decide), and replacing the key without a restart.
+//! Absent: who may enroll (the ledger's tokens decide), and replacing the key without a restart.
 
 use crate::config::Config;
 use anyhow::{Context, Result};

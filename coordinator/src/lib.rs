@@ -7,7 +7,7 @@
 //! *Invariant:* only a leader that has opened its epoch proposes ([`leader::state`]), and it answers heartbeats, pulls
 //! and reads only while a quorum confirms its lease.
 //!
-//! Absent on purpose: payloads. Inputs and results pass between clients, workers and the object store, never through a
+//! Absent: payloads. Inputs and results pass between clients, workers and the object store, never through a
 //! member.
 
 pub mod config;

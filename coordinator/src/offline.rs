@@ -3,7 +3,7 @@
 //! *Invariant:* a refused command has changed nothing, reports the reason with an error code, and ends with that code's
 //! exit status. A command that may lose acknowledged work runs only if the operator names the member.
 //!
-//! Absent on purpose: the network. Operators use `rolloutctl snapshot`, which runs this program, because only this
+//! Absent: the network. Operators use `rolloutctl snapshot`, which runs this program, because only this
 //! program contains the ledger and its stores.
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};

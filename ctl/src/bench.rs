@@ -2,7 +2,7 @@
 //!
 //! Invariant: real processes, mutual TLS and shipped defaults. Figures go to stdout, one report after another;
 //! messages go to stderr. Each benchmark with rows ends by proving that no row was lost or done twice and that all
-//! members hold the same state. Deliberately absent: per-row work in the load generator, which shares the machine with
+//! members hold the same state. Absent: per-row work in the load generator, which shares the machine with
 //! the cluster: it handles ranges.
 
 pub(crate) mod apply;

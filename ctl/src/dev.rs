@@ -1,7 +1,7 @@
 //! `rollout dev`: a local cluster in one command, on data that survives a restart.
 //!
 //! Invariant: however `rollout dev` ends, no process of its cluster is left: it stops them in order on Ctrl-C or
-//! SIGTERM, and the kernel kills them if it is killed. A second Ctrl-C kills at once. Deliberately absent: anything
+//! SIGTERM, and the kernel kills them if it is killed. A second Ctrl-C kills at once. Absent: anything
 //! that a shipped cluster would not do; the same binaries run with their defaults, mutual TLS included.
 
 mod args;

@@ -1,7 +1,7 @@
 //! Golden tests: help texts and outputs, compared with the files in `ctl/testdata`.
 //!
 //! Invariant: an added, removed or changed command, flag, default, column or field shows in the diff of a file that a
-//! reviewer reads. Deliberately absent: the current environment.
+//! reviewer reads. Absent: the current environment.
 
 use std::fmt::Write as _;
 use std::path::Path;

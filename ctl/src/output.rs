@@ -1,8 +1,8 @@
 //! Command output: one report, shown as a table for people or as JSON, YAML or names for programs.
 //!
 //! Invariant: data goes to stdout and messages to stderr. The JSON is a versioned contract (fields are only added
-//! within v1), the table is not. Every command prints through here, so each supports every format. Deliberately
-//! absent: colors and terminal control, so that the same bytes reach a pipe and a terminal.
+//! within v1), the table is not. Every command prints through here, so each supports every format.
+//! Absent: colors and terminal control, so that the same bytes reach a pipe and a terminal.
 
 mod format;
 mod json;

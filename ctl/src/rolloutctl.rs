@@ -1,7 +1,7 @@
 //! `rolloutctl`, for operators: `rolloutctl <noun> <verb> [NAME] [flags]`.
 //!
 //! Invariant: one file per verb, named after the verb; data goes to stdout, messages to stderr, and the exit status
-//! gives the kind of failure (see [`exit`]). Deliberately absent: hex IDs on the command line; everything has a name.
+//! gives the kind of failure (see [`exit`]). Absent: hex IDs on the command line; everything has a name.
 
 mod alarm;
 mod audit;

@@ -2,7 +2,7 @@
 //! cluster that the command line selects, contexts of the user's own file, and kinds of events.
 //!
 //! Invariant: a key press waits for the cluster for at most [`PATIENCE`]. If anything goes wrong, completion offers no
-//! names and prints nothing. It reads the cluster and never changes it. Deliberately absent: cached names, which would
+//! names and prints nothing. It reads the cluster and never changes it. Absent: cached names, which would
 //! be stale, and names that a command is about to create.
 
 use std::ffi::OsString;

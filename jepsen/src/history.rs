@@ -5,7 +5,7 @@
 //! client continues under a new process number. Written values are unique in a history, so that an answer identifies
 //! the write that it saw.
 //!
-//! Absent on purpose: the meaning of an operation. A workload chooses `f` and `value`; its model interprets them.
+//! Absent: the meaning of an operation. A workload chooses `f` and `value`; its model interprets them.
 
 use crate::lines::{Line, Lines, ReadError};
 use serde::{Deserialize, Serialize};

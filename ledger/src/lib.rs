@@ -7,7 +7,7 @@
 //! *Invariant:* [`Ledger::apply`] is the only way to change state. A client's mistake causes a [`Rejection`], an
 //! ordinary reply; a panic here would repeat on every member.
 //!
-//! Absent on purpose: payloads (inputs and results live in the object store; the ledger names them by digest),
+//! Absent: payloads (inputs and results live in the object store; the ledger names them by digest),
 //! heartbeats (the leader keeps them in memory; only their consequences arrive here), and anything that knows of
 //! Raft, disks or the network.
 

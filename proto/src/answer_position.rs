@@ -4,7 +4,7 @@
 //! If it was repeated under its request id, it has those of the repeat. A read has the index as of which its whole
 //! answer was found.
 //!
-//! Deliberately absent: the code that finds the position of an answer (the coordinator).
+//! Absent: the code that finds the position of an answer (the coordinator).
 
 use http::{HeaderMap, HeaderValue};
 use tonic::metadata::MetadataMap;

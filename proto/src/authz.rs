@@ -3,7 +3,7 @@
 //! *Invariant:* the roles of a method are those that its options in the .proto file list ([`crate::METHODS`]), and no
 //! role may call another method. The decision is made before a byte of the message is decoded.
 //!
-//! Deliberately absent: namespaces, and that a worker speaks only for the name in its certificate: both need the
+//! Absent: namespaces, and that a worker speaks only for the name in its certificate: both need the
 //! decoded request, so the services check them with [`crate::Identity`].
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! *Invariant:* a failed connection reports its endpoint and the phase that failed. Both can be read back from the
 //! status of the call that needed the connection; nothing of that call was sent.
 //!
-//! Deliberately absent: choosing an endpoint, and retries (`client`).
+//! Absent: choosing an endpoint, and retries (`client`).
 
 mod conn;
 

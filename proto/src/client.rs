@@ -4,7 +4,7 @@
 //! never executed again. The client rejects answers of another cluster, and of an epoch below the highest that it has
 //! seen.
 //!
-//! Deliberately absent: any knowledge of what the requests mean.
+//! Absent: any knowledge of what the requests mean.
 
 mod answer;
 mod config;

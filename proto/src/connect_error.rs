@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* such an error means that nothing of the call was sent.
 //!
-//! Deliberately absent: making a connection (`channel`), and errors that the other side answered (`error`).
+//! Absent: making a connection (`channel`), and errors that the other side answered (`error`).
 
 use std::fmt;
 use std::io;

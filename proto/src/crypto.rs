@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* it is named at every use, so that no process-wide default is needed or set.
 //!
-//! Deliberately absent: digests of data.
+//! Absent: digests of data.
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //! *Invariant:* a dial map changes only where bytes go: the certificate is still checked against the address under
 //! which the member is known.
 //!
-//! Deliberately absent: connecting (`channel`).
+//! Absent: connecting (`channel`).
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -3,7 +3,7 @@
 //! *Invariant:* the client discloses nothing to a server that the join token does not identify as a member. A retry
 //! sends the same request with the same key, so that any number of retries is one use of the token.
 //!
-//! Deliberately absent: when to renew, and what to do if renewal fails; the worker and `rolloutctl` decide that.
+//! Absent: when to renew, and what to do if renewal fails; the worker and `rolloutctl` decide that.
 
 mod token;
 

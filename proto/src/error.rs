@@ -3,7 +3,7 @@
 //! *Invariant:* a code keeps its number and its meaning forever; a retired code is never reused. Every code has its
 //! page in `docs/errors`.
 //!
-//! Deliberately absent: how a client reacts to an error (`client`), and errors of a connection that carried no answer
+//! Absent: how a client reacts to an error (`client`), and errors of a connection that carried no answer
 //! (`connect_error`).
 
 use std::fmt;

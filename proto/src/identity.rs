@@ -4,7 +4,7 @@
 //! its one canonical form. If there is none, or several, or it is malformed, the certificate has no identity. No
 //! certificate can have the name of the plaintext identity.
 //!
-//! Deliberately absent: what a role may do (`authz.rs`), and the verification of a certificate: the TLS handshake has
+//! Absent: what a role may do (`authz.rs`), and the verification of a certificate: the TLS handshake has
 //! verified its chain before.
 
 use std::fmt;

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* it has a name, and both addresses can be dialed.
 //!
-//! Deliberately absent: whether a member listens there, and which versions it speaks.
+//! Absent: whether a member listens there, and which versions it speaks.
 
 use crate::{EndpointError, HostPort};
 use std::str::FromStr;

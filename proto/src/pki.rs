@@ -4,7 +4,7 @@
 //! another authority's. Writing the authority's key is the commit point: its certificate can be made again from it, so
 //! an interrupted start leaves nothing broken.
 //!
-//! Deliberately absent: revocation (`revocations`), and keys of other authorities: a site with its own authority issues
+//! Absent: revocation (`revocations`), and keys of other authorities: a site with its own authority issues
 //! its own certificates, with the SAN URI of [`crate::Identity`].
 
 mod files;

@@ -3,7 +3,7 @@
 //! *Invariant:* every clone of [`Revocations`] has the same list. Once a list is set, no handshake and no request with
 //! a certificate on it is accepted, and existing connections with one end.
 //!
-//! Deliberately absent: the source of the list. Members read it from the replicated ledger.
+//! Absent: the source of the list. Members read it from the replicated ledger.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -3,7 +3,7 @@
 //! *Invariant:* ranges that passed [`v1::Rows::ranges`] are non-empty, ascending and disjoint, so
 //! no row is named twice.
 //!
-//! Deliberately absent: sets with their own operations; the ledger has those.
+//! Absent: sets with their own operations; the ledger has those.
 
 use crate::v1;
 

@@ -4,7 +4,7 @@
 //! *Invariant:* epoch and cluster id travel together, because epochs of two clusters are never comparable, and the
 //! epoch never decreases. A sender that knows nothing yet sends neither.
 //!
-//! Deliberately absent: how a member reacts to them (the coordinator's gate), and the messages of a worker's stream,
+//! Absent: how a member reacts to them (the coordinator's gate), and the messages of a worker's stream,
 //! which carry the epoch themselves.
 
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* without `NOTIFY_SOCKET` nothing is sent, and a supervisor that does not listen never blocks the
 //! process.
-//! Absent on purpose: the decision whether a process is ready, and its status.
+//! Absent: the decision whether a process is ready, and its status.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;

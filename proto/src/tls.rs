@@ -4,7 +4,7 @@
 //! [`crate::Identity`], except in enrollment, where callers have none yet. A server is a member, and its callers check
 //! that and its name. A file that cannot be used never replaces one that could.
 //!
-//! Deliberately absent: what a role may call (`authz.rs`), making certificates (`pki.rs`), dialing (`channel.rs`), the
+//! Absent: what a role may call (`authz.rs`), making certificates (`pki.rs`), dialing (`channel.rs`), the
 //! source of the list of revoked certificates, and session resumption, because a resumed session would outlive the
 //! certificate with which it was opened.
 

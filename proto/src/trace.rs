@@ -5,7 +5,7 @@
 //! because of logging. The span that a header names is one that is recorded ([`Span`]): a process that records none
 //! passes on the header that it received.
 //!
-//! Deliberately absent: `tracestate`, and sending spans anywhere (`rollout-telemetry`).
+//! Absent: `tracestate`, and sending spans anywhere (`rollout-telemetry`).
 
 mod span;
 

@@ -4,7 +4,7 @@
 //! released clients have compiled it in. A line that is gone or changed would break them, and is refused whatever the
 //! environment says. Record additions with `ROLLOUT_REWRITE=1 cargo test -p rollout-proto --test contract`. To break
 //! the contract on purpose, remove the line by hand.
-//! Deliberately absent: names of messages on their own; encoded bytes do not contain them.
+//! Absent: names of messages on their own; encoded bytes do not contain them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

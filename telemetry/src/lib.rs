@@ -7,7 +7,7 @@
 //! *Invariant:* no request waits for a collector, and none fails because of it. Spans that do not fit into the queue,
 //! or that the collector does not accept in time, are dropped and counted.
 //!
-//! Deliberately absent: TLS, credentials and retries over minutes, which a collector that runs beside the daemon
+//! Absent: TLS, credentials and retries over minutes, which a collector that runs beside the daemon
 //! provides; metrics and logs, which leave in other ways.
 
 mod exporter;

@@ -7,7 +7,7 @@
 //! be deleted. The leader confirms that it still leads after it has listed objects: a deposed leader does not know
 //! checkpoints that began since, or that the job was deleted and created again.
 //!
-//! Absent on purpose: folders of deleted jobs. Another cluster's folders may lie beside them.
+//! Absent: folders of deleted jobs. Another cluster's folders may lie beside them.
 
 use crate::gc::runs::{AGAIN_AFTER, GcError, LOOK_EVERY, propose, remove_all};
 use crate::leader::ledger_read::ReadLedger;

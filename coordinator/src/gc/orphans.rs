@@ -10,7 +10,7 @@
 //! hides others forever: a folder is listed when it is new and when its time is over, the oldest first. A folder that
 //! cannot be listed is skipped, and its time starts again. Only folders that still exist are remembered.
 //!
-//! Absent on purpose: folders of other clusters, folders of the cluster from which this one was restored, and stores
+//! Absent: folders of other clusters, folders of the cluster from which this one was restored, and stores
 //! that only runs name.
 
 use crate::gc::runs::{GcError, remove_all};

@@ -4,7 +4,7 @@
 //! directories and buckets that an operator listed. For a new run in the cluster's own store, which every worker can
 //! use, the ledger has no URL.
 //!
-//! Absent on purpose: whether a store is the one that has a run's objects. The code that relies on this checks it.
+//! Absent: whether a store is the one that has a run's objects. The code that relies on this checks it.
 
 use crate::gc::runs::GcError;
 use anyhow::{Context, Result};

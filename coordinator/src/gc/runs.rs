@@ -9,7 +9,7 @@
 //! the run's own objects does not count as the run's store: the leader writes nothing there, and counts nothing as
 //! gone.
 //!
-//! Absent on purpose: objects that belong to no run (`gc::orphans`), and the bytes of rows. A manifest lists
+//! Absent: objects that belong to no run (`gc::orphans`), and the bytes of rows. A manifest lists
 //! where results are; it contains none.
 
 use crate::gc::run_stores::RunStores;

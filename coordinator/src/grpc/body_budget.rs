@@ -8,7 +8,7 @@
 //! asks for the next message. If the service itself counts the elements that it holds, a whole message counts with its
 //! length. If the service decodes another request from the bytes of a message, it takes room for that one.
 //!
-//! Deliberately absent: bounds of one message, which each service has (`server`).
+//! Absent: bounds of one message, which each service has (`server`).
 
 use crate::grpc::message_weight::{self, Method, Weighing};
 use crate::leader::fair_room::{FairRoom, Permit};

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* the caller is the identity that the connection proved.
 //!
-//! Deliberately absent: how it is kept (`leader::caller`).
+//! Absent: how it is kept (`leader::caller`).
 
 use crate::grpc::middleware::{HttpService, Middleware, MiddlewareFuture};
 use crate::leader::caller::serving;

@@ -5,7 +5,7 @@
 //! out, and changes nothing. Callers that arrive during a check share it. It continues even if they give up, so that a
 //! long check does not start again with each retry.
 //!
-//! Deliberately absent: the bytes of objects, which the restoring process compares; and falling back to another
+//! Absent: the bytes of objects, which the restoring process compares; and falling back to another
 //! checkpoint, which the cluster must not choose by itself.
 
 use super::checkpoint_manifest;

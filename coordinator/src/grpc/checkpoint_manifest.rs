@@ -5,7 +5,7 @@
 //! store as in the report, and names at most [`FILES_MAX`] files: decoding makes 88 bytes of an empty file entry, which
 //! takes two.
 //!
-//! Deliberately absent: the bytes of those objects. The restoring process compares them, and so does `rolloutctl
+//! Absent: the bytes of those objects. The restoring process compares them, and so does `rolloutctl
 //! checkpoint verify`.
 
 use crate::grpc::convert;

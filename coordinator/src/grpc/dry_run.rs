@@ -4,7 +4,7 @@
 //! as the request itself, in the same order. Only methods with the option `dry_run` are called, whose handlers change
 //! nothing but by one operation of the ledger.
 //!
-//! Deliberately absent: how a handler is stopped (`leader::dry_run`); the check of an operation (the ledger's
+//! Absent: how a handler is stopped (`leader::dry_run`); the check of an operation (the ledger's
 //! `Operation::dry_run`); changes outside of the ledger, such as those of members.
 
 use super::{

@@ -4,7 +4,7 @@
 //! open epoch, or claims an epoch that no leader of this cluster has opened. A leader that receives a higher epoch
 //! first asks a quorum whether it still leads, because the sender may be right.
 //!
-//! Absent on purpose: the messages inside a worker's stream; the code that reads them applies the same rules.
+//! Absent: the messages inside a worker's stream; the code that reads them applies the same rules.
 //! `Cluster/Status` passes: a sender learns from it what it does not know.
 
 use crate::grpc::Shared;

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a change goes through the leader, which confirms its leadership first. A refused change was not
 //! applied.
-//! Deliberately absent: how a member joins once it is listed; `rollout-raft` does that.
+//! Absent: how a member joins once it is listed; `rollout-raft` does that.
 
 use super::{Shared, caller, check_every_namespace};
 use crate::leader::header::member_out;

@@ -8,7 +8,7 @@
 //! behind the place where the decoder stops do not count. The decoder does not stop at once if a field is longer than
 //! the message that contains it: it decodes the field, and stops at the field's end.
 //!
-//! Deliberately absent: how much memory callers may take (`body_budget`), and refusing bytes that are not a message
+//! Absent: how much memory callers may take (`body_budget`), and refusing bytes that are not a message
 //! (the services do).
 
 use crate::grpc::decoded_size::{Sizes, number_bytes};

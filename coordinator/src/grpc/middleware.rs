@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* the inner service is ready when it is called, as tower requires.
 //!
-//! Deliberately absent: the code that runs around requests; see the implementations of [`Middleware`].
+//! Absent: the code that runs around requests; see the implementations of [`Middleware`].
 
 use futures::future::BoxFuture;
 use std::task::{Context, Poll};

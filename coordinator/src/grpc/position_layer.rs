@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* an answer has the position that was noted while its request was handled, or none.
 //!
-//! Deliberately absent: what is noted when (`observe::log_position`).
+//! Absent: what is noted when (`observe::log_position`).
 
 use crate::grpc::middleware::{HttpService, Middleware, MiddlewareFuture};
 use crate::observe::log_position;

@@ -4,7 +4,7 @@
 //! to the leader cannot know of newer revocations, so it lets only administrators and members read its state
 //! ([`check_contact`]). Only the leader issues certificates.
 //!
-//! Absent on purpose: refusing and closing connections, which `rollout-proto` does where connections are made.
+//! Absent: refusing and closing connections, which `rollout-proto` does where connections are made.
 
 use crate::grpc::Shared;
 use rollout_ledger::{Revocation, Revoked};

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a round's roster is built once, however many participants wait for it. The ledger never changes it.
 //!
-//! Deliberately absent: rounds for which no participant waits.
+//! Absent: rounds for which no participant waits.
 
 use parking_lot::Mutex;
 use rollout_ledger::id::{JobNo, SessionId};

@@ -5,7 +5,7 @@
 //! in their own periodic reads. A member that no longer leads, or that no majority confirms, ends its waits. The work
 //! of a change grows with the keys that it changes and the waits that it ends, not with the waits that continue.
 //!
-//! Deliberately absent: any trace of a wait in the ledger. A client repeats a wait at the next leader.
+//! Absent: any trace of a wait in the ledger. A client repeats a wait at the next leader.
 
 use super::Shared;
 use crate::leader::fair_room::{FairRoom, Permit};

@@ -3,7 +3,7 @@
 //! *Invariant:* log lines of a request's handler have the trace's id, and so have those of the tasks that it spawns for
 //! a stream. A span's end says how the request ended, and its position in the log.
 //!
-//! Deliberately absent: any decision. A malformed header counts as no header. The span of a stream ends when the stream
+//! Absent: any decision. A malformed header counts as no header. The span of a stream ends when the stream
 //! is open, because the stream may last for days.
 
 use crate::grpc::middleware::{HttpService, Middleware, MiddlewareFuture};

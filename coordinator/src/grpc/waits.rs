@@ -3,7 +3,7 @@
 //! *Invariant:* a wait subscribes to changes before it reads the ledger, so it misses none. A member that no longer
 //! leads, or that no majority confirms, ends its waits, because it may miss later changes.
 //!
-//! Deliberately absent: any trace of a wait in the ledger. A client repeats a wait at the next leader.
+//! Absent: any trace of a wait in the ledger. A client repeats a wait at the next leader.
 
 use super::Shared;
 use crate::leader::fair_room::FairRoom;

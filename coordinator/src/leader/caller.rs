@@ -4,7 +4,7 @@
 //! *Invariant:* in a handler, [`current`] is the identity that the connection proved. Work that belongs to no request
 //! has no caller, and neither have the tasks that a handler spawns for a stream.
 //!
-//! Deliberately absent: what a caller may do, which is decided from the request itself (`rollout_proto::AuthzLayer`);
+//! Absent: what a caller may do, which is decided from the request itself (`rollout_proto::AuthzLayer`);
 //! the layer that names the caller (`grpc::caller`).
 
 use rollout_ledger::Scope;

@@ -4,7 +4,7 @@
 //! the ledger checks the operation, and the handler gets an error in either case, so it does nothing that follows a
 //! change.
 //!
-//! Deliberately absent: which requests may be dry runs (`rollout_proto::DRY_RUNS`); how they arrive and are answered
+//! Absent: which requests may be dry runs (`rollout_proto::DRY_RUNS`); how they arrive and are answered
 //! (`grpc::dry_run`). Tasks that a handler spawns are outside of its dry run, so no handler of such a request spawns
 //! any.
 

@@ -4,7 +4,7 @@
 //! a worker, and never less than configured. Up to [`WORKERS_CALM`] workers it is as configured. Beyond that it grows
 //! with their number, up to [`SLOWER_MAX`] times as long, so that the total rate of heartbeats stays the same.
 //!
-//! Absent on purpose: the times of fencing and failure, which do not depend on it.
+//! Absent: the times of fencing and failure, which do not depend on it.
 
 use rollout_config::coordinator::Workers;
 

@@ -4,7 +4,7 @@
 //! otherwise the ledger would refuse all commands permanently. Time in which no quorum answered does not count
 //! ([`LeaderClock::hold`]), nor does the time until another member takes over: no timeout expires while the leader
 //! cannot hear anyone. If the process itself stood still, at most one step of that time counts.
-//! Deliberately absent: the time of day.
+//! Absent: the time of day.
 
 use parking_lot::Mutex;
 use rollout_ledger::id::LedgerMs;

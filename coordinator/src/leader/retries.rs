@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a step that fails waits longer each time, up to a bound, and holds up no step that was not tried yet.
 //!
-//! Absent on purpose: giving up. The caller knows when it is too late.
+//! Absent: giving up. The caller knows when it is too late.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@
 //! hears of rows that it still holds, nor of decided rows that ended there: the answer to its report of them is on its
 //! way.
 //!
-//! Absent on purpose: rows that the ledger assigns to a worker and that the worker does not name. They are on their
+//! Absent: rows that the ledger assigns to a worker and that the worker does not name. They are on their
 //! way: the worker repeats the pull that they answer until it has the answer, and a worker that registers again names
 //! all rows that it has.
 

@@ -11,7 +11,7 @@
 //! *Invariant:* at most one steal request is open for each victim and each idle slot. An answer to a request that this
 //! leader has not sent, or has given up, returns the rows: they are pending.
 //!
-//! Absent on purpose: rows. The ledger moves them; everything here is in memory and lost with its epoch.
+//! Absent: rows. The ledger moves them; everything here is in memory and lost with its epoch.
 
 use parking_lot::Mutex;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};

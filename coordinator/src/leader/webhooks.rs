@@ -5,7 +5,7 @@
 //! until its delivery is logged, so a new leader sends again what the old one may have sent: at least once, under the
 //! same id.
 //!
-//! Absent on purpose: notifications before a run's end, and results. The receiver requests results itself.
+//! Absent: notifications before a run's end, and results. The receiver requests results itself.
 
 mod message;
 

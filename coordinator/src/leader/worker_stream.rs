@@ -8,7 +8,7 @@
 //! bounds each. The largest, a revocation of all rows of a worker, fits: `SLOTS_MAX` * `SLOT_ROWS_MAX` rows of at most
 //! 6 bytes (6 MiB), and at most 40 bytes for each of [`ATTEMPTS_MAX`] attempts.
 //!
-//! Absent on purpose: other control messages. Each heartbeat repeats a drain, and if a question about stealing is lost,
+//! Absent: other control messages. Each heartbeat repeats a drain, and if a question about stealing is lost,
 //! another slot is asked.
 
 use crate::leader::convert;

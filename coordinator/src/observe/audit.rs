@@ -8,7 +8,7 @@
 //! to the log and is counted. Each request reserves room for its line before its service sees it ([`line_room`]), so
 //! the lines that wait for the file are bounded, and none is dropped for want of room.
 //!
-//! Deliberately absent: the regular traffic of workers and training processes, which the events cover; requests that
+//! Absent: the regular traffic of workers and training processes, which the events cover; requests that
 //! this member did not decide because another one leads; the content of requests.
 
 mod chain;

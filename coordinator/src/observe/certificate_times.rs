@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* all three use one rule, [`Validity::renewal_unix`], so that a certificate with a lifetime of one day
 //! does not always count as about to expire.
-//! Deliberately absent: workers' certificates, which their own metrics report, and the authority's.
+//! Absent: workers' certificates, which their own metrics report, and the authority's.
 
 use crate::enrollment::CertificateIssuer;
 use rollout_proto::ServerTls;

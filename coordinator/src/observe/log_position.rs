@@ -6,7 +6,7 @@
 //! position. A refusal has a position if the ledger decided it or does not contain the requested object. A refusal of a
 //! member that no longer leads has none, whatever it read before.
 //!
-//! Deliberately absent: answers of streams, whose messages carry their own positions; how a position is written
+//! Absent: answers of streams, whose messages carry their own positions; how a position is written
 //! (`rollout_proto::AnswerPosition`); the layer that writes it (`grpc::position_layer`).
 
 use crate::leader::proposer::LogPosition;

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* the number of series is bounded. Of the names that users choose, only models are labels, and of these
 //! only the current ones, at most [`POOLS_MAX`](pools::POOLS_MAX).
-//! Absent on purpose: runs, rows, sessions and workers as labels; `rolloutctl` shows those.
+//! Absent: runs, rows, sessions and workers as labels; `rolloutctl` shows those.
 
 mod pools;
 

@@ -1,7 +1,7 @@
 //! Which rows of a run were granted and which are done: two bits a row, set by ranges.
 //!
-//! Invariant: the sets reflect the answers alone, so a row that was granted or done twice shows. Deliberately absent:
-//! which slot holds a row.
+//! Invariant: the sets reflect the answers alone, so a row that was granted or done twice shows.
+//! Absent: which slot holds a row.
 
 /// A set of row numbers of one run.
 #[derive(Debug, Clone)]

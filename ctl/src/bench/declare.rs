@@ -1,7 +1,7 @@
 //! Declares one run of the load: created, its segments added, its input closed, as `rollout` does it.
 //!
-//! Invariant: the input's digest is that of its segments in order, so every run is closed and can end. Deliberately
-//! absent: prompts, unless [`Objects`] writes them: the benchmark measures the ledger, which knows a segment by its
+//! Invariant: the input's digest is that of its segments in order, so every run is closed and can end.
+//! Absent: prompts, unless [`Objects`] writes them: the benchmark measures the ledger, which knows a segment by its
 //! digest.
 
 use std::collections::HashMap;

@@ -2,7 +2,7 @@
 //! fsync`.
 //!
 //! Invariant: it measures the file system that the members write to, with blocks of the size of a small log write.
-//! Deliberately absent: any optimization; this is the baseline.
+//! Absent: any optimization; this is the baseline.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Workers and feed together: the load, started, kept fed, and stopped.
 //!
 //! Invariant: everything runs on the calling thread; an error of any worker or of the feed ends the benchmark.
-//! Deliberately absent: the measurements meanwhile.
+//! Absent: the measurements meanwhile.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};

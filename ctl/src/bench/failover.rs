@@ -2,7 +2,7 @@
 //!
 //! Invariant: the clock starts before the signal is sent and stops at the first claim that any worker receives from a
 //! leader of a later epoch; the load never pauses. Before the next kill the member is back and has caught up.
-//! Deliberately absent: a planned handover, which is [`handover`](super::handover).
+//! Absent: a planned handover, which is [`handover`](super::handover).
 
 use std::time::{Duration, Instant};
 

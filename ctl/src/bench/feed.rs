@@ -1,7 +1,7 @@
 //! Work for the load: runs of declared segments, made ahead of the claims.
 //!
 //! Invariant: unclaimed rows never run out while the load continues, so no pull is parked; every run is closed.
-//! Deliberately absent: prompts, unless blobs are requested: the benchmark measures the ledger, which knows a segment
+//! Absent: prompts, unless blobs are requested: the benchmark measures the ledger, which knows a segment
 //! by its digest.
 
 use anyhow::bail;

@@ -1,7 +1,7 @@
 //! The proof at the end: nothing lost, nothing done twice, all members alike.
 //!
 //! Invariant: the ledger's counts of done rows are compared with the answers that the load got, run by run, and the
-//! digests are taken after that. Deliberately absent: tolerance.
+//! digests are taken after that. Absent: tolerance.
 
 use std::time::Duration;
 

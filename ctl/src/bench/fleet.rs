@@ -3,7 +3,7 @@
 //! Invariant: each simulated worker speaks the real protocol over its own connections, certificate and session, and
 //! validates every response. At the end, no row was granted to two slots at once, none was started twice unless
 //! workers were cut off, the row counts equal the ledger's, and all members hold the same state.
-//! Deliberately absent: engines, prompts and parts. Rows take time and nothing else.
+//! Absent: engines, prompts and parts. Rows take time and nothing else.
 
 mod certs;
 mod check;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the load never pauses by itself, and every worker has claimed from the leader before the benchmark stops
 //! it. A pause belongs to one worker, so the figures cover all workers in all handovers. Before the next handover a
-//! stopped member is back and has caught up. Deliberately absent: a crash, which is [`failover`](super::failover).
+//! stopped member is back and has caught up. Absent: a crash, which is [`failover`](super::failover).
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! `rolloutctl bench ledger`: how many items per second the ledger grants and completes.
 //!
 //! Invariant: an item counts when its completion was acknowledged, which means fsynced on a quorum; a claim that was
-//! fsynced as well preceded every completion. The first seconds are not measured. Deliberately absent: a verdict; the
+//! fsynced as well preceded every completion. The first seconds are not measured. Absent: a verdict; the
 //! docs say what to expect.
 
 use std::collections::BTreeMap;

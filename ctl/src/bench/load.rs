@@ -1,7 +1,7 @@
 //! The load as a whole: what all workers together were granted and have completed.
 //!
-//! Invariant: one thread. The record is borrowed for the time of one answer and never across an await. Deliberately
-//! absent: the workers themselves.
+//! Invariant: one thread. The record is borrowed for the time of one answer and never across an await.
+//! Absent: the workers themselves.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};

@@ -1,7 +1,7 @@
 //! The objects behind segments and parts: named only, or really written.
 //!
-//! Invariant: with blobs, an object is durable before the ledger learns of it, as in production. Deliberately absent:
-//! reading them back; no engine runs here.
+//! Invariant: with blobs, an object is durable before the ledger learns of it, as in production.
+//! Absent: reading them back; no engine runs here.
 
 use anyhow::Context as _;
 use bytes::Bytes;

@@ -1,6 +1,6 @@
 //! How many files, and so connections, this process may have open.
 //!
-//! Invariant: the limit is never lowered, and never above what the system allows this user. Deliberately absent: a
+//! Invariant: the limit is never lowered, and never above what the system allows this user. Absent: a
 //! check that it is enough; the code that opens files knows how many it needs.
 
 /// Raises this process's limit of open files as far as the system allows, and returns it.

@@ -1,7 +1,7 @@
 //! How long each worker went without a claim while leadership changed.
 //!
 //! Invariant: a pause belongs to one worker and lasts from the last claim that the previous leader granted it to the
-//! first that a leader of a later epoch grants it. Deliberately absent: waits within an epoch.
+//! first that a leader of a later epoch grants it. Absent: waits within an epoch.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 //! Invariant: each simulated node has its own connection to the cluster, with mutual TLS, and its ranks share it as
 //! the processes of a host share their gateway. Every rank compares what it reads with what its peer wrote.
 //! Connections and sessions are open when the clock starts, as in an agent that waits for its job.
-//! Deliberately absent: the connections between ranks and their gateway, which do not leave the host.
+//! Absent: the connections between ranks and their gateway, which do not leave the host.
 
 use std::time::{Duration, Instant};
 

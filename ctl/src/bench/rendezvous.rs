@@ -3,7 +3,7 @@
 //! Invariant: each simulated node joins, is acknowledged (which means fsynced on a quorum), and waits independently.
 //! The clock starts before the first request and stops when the last node has its rank. The first round of a size is
 //! not counted.
-//! Deliberately absent: a last call, because `min` is `max`; and a node's own start.
+//! Absent: a last call, because `min` is `max`; and a node's own start.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

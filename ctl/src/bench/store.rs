@@ -3,7 +3,7 @@
 //! Invariant: each client is a thread with its own TCP connection to a gateway in this process. It speaks TCPStore's
 //! protocol as torch's client does, which waits for every answer except that of a set, and checks every answer. The
 //! gateway is that of `rollout store-gateway`, with mutual TLS to three members.
-//! Deliberately absent: torch itself; `make bench-torch` has it.
+//! Absent: torch itself; `make bench-torch` has it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

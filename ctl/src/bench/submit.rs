@@ -2,7 +2,7 @@
 //!
 //! Invariant: it runs the code of `rollout infer batch`: each row is parsed, its ID hashed, its segment made durable,
 //! then declared. The clock runs from opening the file to the answer that the input is closed.
-//! Deliberately absent: workers.
+//! Absent: workers.
 
 use std::io::Write as _;
 use std::path::Path;

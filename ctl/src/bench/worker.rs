@@ -1,7 +1,7 @@
 //! One worker of the load: a session, one stream, and an exchange in flight for each slot.
 //!
 //! Invariant: it speaks the protocol of a real worker: it registers with what it holds, heartbeats, leaves a leader
-//! whose stream breaks, and resumes its session at the next one. Deliberately absent: engines and a spool.
+//! whose stream breaks, and resumes its session at the next one. Absent: engines and a spool.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! The certificates of a development cluster: one authority, one identity per process and role.
 //!
 //! Invariant: keys stay as they are across restarts; a certificate that expires within a month is issued again.
-//! Deliberately absent: revocation; removing the directory forgets the authority.
+//! Absent: revocation; removing the directory forgets the authority.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,7 +1,7 @@
 //! The processes of a development cluster: prepared, started, killed, stopped.
 //!
 //! Invariant: one `DevCluster` at a time uses a directory (it holds the lock), and a child is signaled only until it
-//! has been waited for. Deliberately absent: whether to restart a dead process (see `supervise`) and the cluster's
+//! has been waited for. Absent: whether to restart a dead process (see `supervise`) and the cluster's
 //! view of itself (see `ready`).
 
 use std::path::PathBuf;

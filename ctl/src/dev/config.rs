@@ -1,7 +1,7 @@
 //! The config files that the processes of a development cluster are started with.
 //!
 //! Invariant: written anew at every start from the saved state and the flags, with absolute paths. A key that is not
-//! written has the daemon's own default, so a development cluster behaves like a shipped one. Deliberately absent: a
+//! written has the daemon's own default, so a development cluster behaves like a shipped one. Absent: a
 //! way to edit them by hand.
 
 use std::path::{Path, PathBuf};

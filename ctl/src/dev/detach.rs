@@ -2,7 +2,7 @@
 //!
 //! Invariant: it succeeds only when the cluster is ready, and otherwise shows why not. A cluster that is already
 //! running is found and left as it is.
-//! Deliberately absent: a daemon's double fork; a new session is enough to outlive the terminal.
+//! Absent: a daemon's double fork; a new session is enough to outlive the terminal.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the kernel kills every child when its launcher's thread ends, so nothing is left when `rollout dev`
 //! itself is killed. The signal is tied to the *thread* that forked, so a dedicated thread forks: a runtime's threads
-//! come and go. Deliberately absent: the decision to restart.
+//! come and go. Absent: the decision to restart.
 
 use std::fs::OpenOptions;
 use std::io;

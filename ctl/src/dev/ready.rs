@@ -1,7 +1,7 @@
 //! From started processes to a cluster that serves: formed, led, with its workers registered.
 //!
 //! Invariant: a process that ends meanwhile is reported at once with the end of its log, not after a timeout.
-//! Deliberately absent: unbounded waits.
+//! Absent: unbounded waits.
 
 use std::time::{Duration, Instant};
 

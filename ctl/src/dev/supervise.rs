@@ -1,7 +1,7 @@
 //! Keeps the processes alive: restarts each that dies, with a growing pause.
 //!
 //! Invariant: a process that keeps dying is started at most once in ten seconds, and every death and start is
-//! reported. Deliberately absent: any judgment of a process that runs but does not serve.
+//! reported. Absent: any judgment of a process that runs but does not serve.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Quantities for people: counts, bytes, durations.
 //!
-//! Invariant: at most three significant parts, so that columns stay narrow. Deliberately absent: JSON, in which
+//! Invariant: at most three significant parts, so that columns stay narrow. Absent: JSON, in which
 //! quantities are plain numbers in base units.
 
 /// A count with a comma between thousands: `1,234,567`.

@@ -1,7 +1,7 @@
 //! The JSON contract: the envelope, and numbers that survive every reader.
 //!
-//! Invariant: a u64 is a string, because many readers keep 53 bits of a number; bytes are lower-case hex. Deliberately
-//! absent: protobuf's own JSON mapping, which omits zeros.
+//! Invariant: a u64 is a string, because many readers keep 53 bits of a number; bytes are lower-case hex.
+//! Absent: protobuf's own JSON mapping, which omits zeros.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;

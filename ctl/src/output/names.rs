@@ -1,6 +1,6 @@
 //! The items that a report lists, and their names: found in its JSON, so that all commands agree.
 //!
-//! Invariant: a name is what the commands accept as NAME. Deliberately absent: prefixes with the kind, which no
+//! Invariant: a name is what the commands accept as NAME. Absent: prefixes with the kind, which no
 //! command accepts.
 
 use serde_json::{Map, Value};

@@ -1,6 +1,6 @@
 //! Columns of text, as wide as their widest cell.
 //!
-//! Invariant: two spaces between columns, nothing after the last cell of a line. Deliberately absent: borders,
+//! Invariant: two spaces between columns, nothing after the last cell of a line. Absent: borders,
 //! wrapping and truncation, which make a table hard to cut and grep.
 
 use std::fmt;

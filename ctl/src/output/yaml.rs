@@ -1,7 +1,7 @@
 //! YAML of a JSON value, for people who read or edit such documents.
 //!
 //! Invariant: any YAML 1.1 or 1.2 reader gets the same value: a text that could be parsed as anything else is quoted
-//! as in JSON, which is YAML too. Deliberately absent: anchors, tags and folded texts.
+//! as in JSON, which is YAML too. Absent: anchors, tags and folded texts.
 
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! `rolloutctl cert`: certificates of a private authority, without any other tool.
 //!
 //! Invariant: it works without a cluster, except for commands that use the network, and never prints a key.
-//! Deliberately absent: trust in anything but the files named on the command line.
+//! Absent: trust in anything but the files named on the command line.
 
 pub(super) mod enroll;
 pub(super) mod init_ca;

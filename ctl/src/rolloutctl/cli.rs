@@ -1,7 +1,7 @@
 //! The command tree.
 //!
 //! Invariant: nouns are singular and accept their plural; a verb's arguments are declared in the verb's own file.
-//! Deliberately absent: behavior.
+//! Absent: behavior.
 
 mod cluster;
 mod work;

@@ -1,6 +1,6 @@
 //! `rolloutctl completion SHELL`: made from the command tree itself, for both programs.
 //!
-//! Invariant: it describes a command as its `--help` does. Deliberately absent: the answers to a shell;
+//! Invariant: it describes a command as its `--help` does. Absent: the answers to a shell;
 //! [`shell_completion`](crate::shell_completion) has those.
 
 use anyhow::Context as _;

@@ -1,7 +1,7 @@
 //! `rolloutctl config`: show and validate the daemons' configuration.
 //!
 //! Invariant: it works without a daemon and without a cluster. The keys are those that a daemon accepts: crate
-//! `rollout-config` declares them for both. Deliberately absent: changing a file.
+//! `rollout-config` declares them for both. Absent: changing a file.
 
 mod check;
 pub(super) mod default;

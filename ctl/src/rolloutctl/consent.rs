@@ -1,6 +1,6 @@
 //! The confirmation before an irreversible operation.
 //!
-//! Invariant: without a terminal there is no prompt: `--yes` is the only consent. Deliberately absent: a confirmation
+//! Invariant: without a terminal there is no prompt: `--yes` is the only consent. Absent: a confirmation
 //! of operations that a second command can undo.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};

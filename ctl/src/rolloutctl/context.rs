@@ -1,6 +1,6 @@
 //! `rolloutctl context`: clusters under names that the user chooses.
 //!
-//! Invariant: it works without any cluster and changes only the file of contexts. Deliberately absent: copies of
+//! Invariant: it works without any cluster and changes only the file of contexts. Absent: copies of
 //! certificates and keys; a context names files.
 
 pub(super) mod add;

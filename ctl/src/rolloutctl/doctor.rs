@@ -1,7 +1,7 @@
 //! `rolloutctl doctor`: present and future problems of a machine before it serves, or of a running cluster.
 //!
 //! Invariant: every check prints one line with its finding and, if it is a problem, why it matters and what to do. A
-//! check that could not run has a line too. Deliberately absent: changes, except its own files in the directory whose
+//! check that could not run has a line too. Absent: changes, except its own files in the directory whose
 //! disk it measures.
 
 mod bundle;

@@ -3,7 +3,7 @@
 //! Invariant: nothing is proposed or written. The leader checks the requests of a [`Checked`] change as it would check
 //! them when they arrive, so the dry run fails with the same error and exit status; its plan only shows what was read.
 //! For other changes, the state read here decides: if it shows that the cluster would refuse the command, it is refused
-//! here, with the same exit status. Deliberately absent: a promise; state may change before the command runs, and the
+//! here, with the same exit status. Absent: a promise; state may change before the command runs, and the
 //! cluster decides then.
 
 mod runs;

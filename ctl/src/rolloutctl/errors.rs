@@ -1,6 +1,6 @@
 //! `rolloutctl errors list|explain`: the pages of docs/errors, built in.
 //!
-//! Invariant: it works without a cluster and without the documentation installed. Deliberately absent: a second copy
+//! Invariant: it works without a cluster and without the documentation installed. Absent: a second copy
 //! of the texts.
 
 pub(super) mod explain;

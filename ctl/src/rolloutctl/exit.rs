@@ -1,7 +1,7 @@
 //! Exit statuses, and the messages on stderr when a command fails.
 //!
 //! Invariant: 1 failed, 2 usage (clap), 3 unavailable or no leader, 4 not found, 5 conflict, 6 refused as unsafe, 7
-//! TLS or permission, 8 outcome unknown, 9 events no longer kept. Deliberately absent: a failure without a message on
+//! TLS or permission, 8 outcome unknown, 9 events no longer kept. Absent: a failure without a message on
 //! stderr.
 
 use rollout_proto::ClientError;

@@ -1,6 +1,6 @@
 //! Which of the globally parsed flags a command accepts, and help that shows only these.
 //!
-//! Invariant: a command accepts every flag that its help shows. Deliberately absent: refusing the others; the code
+//! Invariant: a command accepts every flag that its help shows. Absent: refusing the others; the code
 //! that uses a flag does that, with the reason.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! One verb for several names.
 //!
 //! Invariant: if one name fails, the others are still processed. Each failure is printed, and the exit status is the
-//! worst. Deliberately absent: one request for all; each name has its own.
+//! worst. Absent: one request for all; each name has its own.
 
 use std::fmt::Display;
 

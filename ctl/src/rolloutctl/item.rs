@@ -1,6 +1,6 @@
 //! `rolloutctl item`: single rows of a run, by number, or by ID in `describe`.
 //!
-//! Invariant: every verb shows a row the same way. Deliberately absent: a row's content; its prompt is in the input,
+//! Invariant: every verb shows a row the same way. Absent: a row's content; its prompt is in the input,
 //! its text in the output.
 
 pub(super) mod describe;

@@ -1,7 +1,7 @@
 //! Which items of a list are shown, and in which order: `--selector`, `--sort-by`, `--limit`, `--no-headers`.
 //!
 //! Invariant: keys are those of the list's JSON, so every printed field is a key; a key that no item has is refused
-//! with the existing keys. Deliberately absent: filtering by the cluster; the whole list is read.
+//! with the existing keys. Absent: filtering by the cluster; the whole list is read.
 
 use std::cmp::Ordering;
 

@@ -1,6 +1,6 @@
 //! One read that the leader answers.
 //!
-//! Invariant: a read changes nothing, so it has no number and may be repeated freely. Deliberately absent: answers
+//! Invariant: a read changes nothing, so it has no number and may be repeated freely. Absent: answers
 //! while there is no leader; see `unconfirmed`.
 
 use rollout_proto::{CallOptions, Channel, Client, ClientError, HasHeader};

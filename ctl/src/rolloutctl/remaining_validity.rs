@@ -1,7 +1,7 @@
 //! The remaining validity of a certificate that a member reports: its own, and that of its intermediate CA.
 //!
 //! Invariant: the reporting member decides whether it is about to expire, in proportion to the certificate's whole
-//! life, so one that is valid for a day is not always about to expire. Deliberately absent: local certificates, see
+//! life, so one that is valid for a day is not always about to expire. Absent: local certificates, see
 //! [`Validity`].
 //!
 //! [`Validity`]: rollout_proto::pki::Validity

@@ -1,7 +1,7 @@
 //! The number of a request: under it the cluster executes the request once, however often it arrives.
 //!
 //! Invariant: an error that leaves a request's outcome unknown shows its number, and `--request-id` repeats it.
-//! Deliberately absent: idempotent requests; they have no number.
+//! Absent: idempotent requests; they have no number.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,6 @@
 //! `rolloutctl run`: batch runs, by name.
 //!
-//! Invariant: every verb shows a run the same way. Deliberately absent: submitting; that is `rollout infer batch`.
+//! Invariant: every verb shows a run the same way. Absent: submitting; that is `rollout infer batch`.
 
 pub(super) mod cancel;
 pub(super) mod control;

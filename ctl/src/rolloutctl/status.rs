@@ -5,7 +5,7 @@
 //! itself leader. A member whose connection ends because of its certificate or the client's is shown as distrusted,
 //! not unreachable. A voter that waits with an empty disk counts as one that does not answer. So does a voter in whose
 //! place another member of its name answers, which has no vote yet.
-//! Deliberately absent: a stored answer.
+//! Absent: a stored answer.
 
 pub(in crate::rolloutctl) mod alarms;
 mod ask;

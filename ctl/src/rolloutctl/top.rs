@@ -1,7 +1,7 @@
 //! `rolloutctl top`: the cluster, its runs and its workers on one screen that stays current.
 //!
 //! Invariant: it is read-only, and uses one client. What is unavailable now is reported in its place, and the rest is
-//! shown. Deliberately absent: any change.
+//! shown. Absent: any change.
 
 mod screen;
 mod tables;

@@ -1,7 +1,7 @@
 //! What members know while there is no leader.
 //!
 //! Invariant: the output names the member and the index of the state, and says that no leader confirmed it. The command
-//! ends with status 3, so programs do not take it for a confirmed answer. Deliberately absent: plans and changes, which
+//! ends with status 3, so programs do not take it for a confirmed answer. Absent: plans and changes, which
 //! never use such a state.
 
 use rollout_proto::{Channel, Client, ClientError, HasHeader, MemberRef};

@@ -1,7 +1,7 @@
 //! Messages of `rolloutctl` on stderr other than the reason for a failure: how many, and whether in color.
 //!
-//! Invariant: these settings change neither stdout nor the exit status. Colors are on stderr alone. Deliberately
-//! absent: the usage errors of an invalid command line; clap colors them, and knows `NO_COLOR`.
+//! Invariant: these settings change neither stdout nor the exit status. Colors are on stderr alone.
+//! Absent: the usage errors of an invalid command line; clap colors them, and knows `NO_COLOR`.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal as _;

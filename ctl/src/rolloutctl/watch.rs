@@ -1,7 +1,7 @@
 //! `--watch`: repeats a read-only command.
 //!
 //! Invariant: a command that changes anything is never repeated by itself. If the cluster is unreachable for a while,
-//! that is reported, and the command is tried again. Deliberately absent: a stream; `events --follow` and `run watch`
+//! that is reported, and the command is tried again. Absent: a stream; `events --follow` and `run watch`
 //! have one.
 
 use std::io::IsTerminal as _;

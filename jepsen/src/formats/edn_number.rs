@@ -3,7 +3,7 @@
 //! *Invariant:* equal numbers become equal values however they are written (`1.0` and `1.00`, a whole number with or
 //! without its `N`) and however large they are; different numbers stay different.
 //!
-//! Absent on purpose: decimals (`1.0M`) and fractions, with which no model computes. They stay as they were written.
+//! Absent: decimals (`1.0M`) and fractions, with which no model computes. They stay as they were written.
 
 use crate::value::Value;
 

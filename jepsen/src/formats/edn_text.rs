@@ -1,6 +1,6 @@
 //! Forms of EDN (Clojure's data notation), read from a stream within bounds.
 //!
-//! Absent on purpose: characters and symbols have no meaning here and become their text.
+//! Absent: characters and symbols have no meaning here and become their text.
 
 use super::{ReadError, edn_number};
 use crate::value::Value;

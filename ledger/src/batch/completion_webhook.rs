@@ -4,7 +4,7 @@
 //! until the command that records that it was delivered or given up. Whichever member leads sends it, at least
 //! once. A retry of failed rows reopens the run and cancels its notification.
 //!
-//! Absent on purpose: sending, and what is sent. The leader does that.
+//! Absent: sending, and what is sent. The leader does that.
 
 use crate::batch::run::{Run, RunState};
 use crate::kernel::id::{LedgerMs, RunNo};

@@ -3,7 +3,7 @@
 //! *Invariant:* finished rows stay finished, nothing is granted or accepted any more, and a run that has ended before
 //! keeps its end. A deadline takes effect only in a `Tick`, so every leader applies it alike.
 //!
-//! Absent on purpose: wall time. Without a leader, ledger time stands still, and no deadline comes nearer.
+//! Absent: wall time. Without a leader, ledger time stands still, and no deadline comes nearer.
 
 use crate::batch::run::{Run, RunState};
 use crate::kernel::id::LedgerMs;

@@ -14,7 +14,7 @@
 //!
 //! *Invariant:* the index is derived from runs and workers alone. The numbers of needs, offers and cohorts differ
 //! between members, so no decision depends on them: only on the turns, which order runs.
-//! Absent on purpose: what changes with every grant, such as caps of namespaces and groups, and which slots have a
+//! Absent: what changes with every grant, such as caps of namespaces and groups, and which slots have a
 //! cordon; `free.rs` counts the slots without one.
 
 mod cohorts;

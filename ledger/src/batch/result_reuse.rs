@@ -4,7 +4,7 @@
 //! computed one. The operation names the segment by its digest: if another input has taken that number, nothing is
 //! reused, and no result ends up with another row's prompt.
 //!
-//! Absent on purpose: matching results to rows. The submitter compares item ids and writes the part; the ledger sees
+//! Absent: matching results to rows. The submitter compares item ids and writes the part; the ledger sees
 //! only digests and row numbers.
 
 use crate::batch::run::{Run, RunState};

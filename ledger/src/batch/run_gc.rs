@@ -6,7 +6,7 @@
 //! run takes at most [`limits::SEALED_BYTES_MAX`]. A deleted run keeps its name until its objects are gone, so that a
 //! request for it gets its state; a new run of that name has a folder of its own.
 //!
-//! Absent on purpose: the manifest and the objects. The leader writes the manifest before it proposes `Seal`, and
+//! Absent: the manifest and the objects. The leader writes the manifest before it proposes `Seal`, and
 //! removes the objects before it proposes `ForgetRun`.
 
 use crate::batch::run::{InFlight, PauseState, Run, RunHead, RunState};

@@ -5,7 +5,7 @@
 //! they add and remove runs, make rows wait, open incidents and let attempts lapse. Code that changes anything
 //! else through [`Runs::get_mut`] must mark what the image needs; [`Runs::change`] marks the run itself.
 //!
-//! Absent on purpose: indexes that depend on other domains too, such as turns (`eligibility.rs`), lists of runs
+//! Absent: indexes that depend on other domains too, such as turns (`eligibility.rs`), lists of runs
 //! (`run_lists.rs`), sums (`tally.rs`) and deadlines (`settle.rs`).
 
 mod failure_records;

@@ -3,7 +3,7 @@
 //! *Invariant:* only the deadline changes. The spec's digest stays that of the submission, so a repeat of the submission
 //! finds the run. A new deadline takes effect in a `Tick`, as the first one does (`deadline.rs`).
 //!
-//! Absent on purpose: an event. The audit names who changed the deadline, and the run's end has an event.
+//! Absent: an event. The audit names who changed the deadline, and the run's end has an event.
 
 use crate::kernel::id::RunNo;
 use crate::kernel::reply::{Rejection, Reply};

@@ -4,7 +4,7 @@
 //! divided by the weight that it had then. The spec's digest stays that of the submission, so a repeat of the
 //! submission finds the run.
 //!
-//! Absent on purpose: rows that are granted, which stay where they are, and an event. The audit names who changed the
+//! Absent: rows that are granted, which stay where they are, and an event. The audit names who changed the
 //! weight.
 
 use crate::batch::spec::check_weight;

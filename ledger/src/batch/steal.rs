@@ -6,7 +6,7 @@
 //! another slot runs too stays with that slot alone. Rows that the idle slot failed last do not move to it while
 //! another slot fits: `avoided_rows.rs`.
 //!
-//! Absent on purpose: the choice of the two slots. The leader chooses from the queues that workers report to it,
+//! Absent: the choice of the two slots. The leader chooses from the queues that workers report to it,
 //! which are not in the log.
 
 use crate::batch::grant::Grant;

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* reading changes nothing and visits no run and no slot: `tally.rs` keeps the sums as they change. A
 //! page costs the number of models with rows plus the number of distinct lists of models that slots offer.
-//! Absent on purpose: labels, namespaces and revisions. If they matter, more than one pool shares a model's name.
+//! Absent: labels, namespaces and revisions. If they matter, more than one pool shares a model's name.
 
 use crate::machine::ledger::Ledger;
 use std::collections::BTreeMap;

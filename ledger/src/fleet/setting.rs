@@ -5,7 +5,7 @@
 //! applies to the next incident of each slot. Backups and restored clusters keep the settings. Only this file changes
 //! them, and marks their record for the image.
 //!
-//! Absent on purpose: settings of one member or worker, which are in their configuration files.
+//! Absent: settings of one member or worker, which are in their configuration files.
 
 use crate::kernel::codec;
 use crate::kernel::limits;

@@ -3,7 +3,7 @@
 //! *Invariant:* a slot lists exactly the live grants that name it, and counts their rows. A trial has no company. Other
 //! domains read a slot, and change it only by the functions here.
 //!
-//! Absent on purpose: when a slot gets rows and loses them, and which incidents count against it. Runs decide that.
+//! Absent: when a slot gets rows and loses them, and which incidents count against it. Runs decide that.
 
 use crate::batch::eligibility::OfferNo;
 use crate::batch::slot_incidents::{SlotIncident, as_deaths};

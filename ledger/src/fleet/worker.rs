@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a session that has ended is gone with its slots (`slot.rs`); its attempts may live on as lapsed grants.
 //!
-//! Absent on purpose: when a worker was last heard. The leader knows that, in memory; only the consequences of
+//! Absent: when a worker was last heard. The leader knows that, in memory; only the consequences of
 //! silence are logged.
 
 use crate::fleet::slot::Slot;

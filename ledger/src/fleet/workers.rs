@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* every worker is found by its name and counted in the size of the fleet. So only this file adds and
 //! removes workers and changes their states, names and numbers of slots.
-//! Absent on purpose: the indexes of slots by offer and by incident, which runs share (`session.rs`).
+//! Absent: the indexes of slots by offer and by incident, which runs share (`session.rs`).
 
 mod image;
 

@@ -4,7 +4,7 @@
 //! is accepted, changes nothing and makes no event: a leader may repeat it, and the next leader continues where the
 //! last one ended. A rejected operation changes nothing.
 //!
-//! Absent on purpose: the list of members. Consensus has it, and the leader reports which members have left it.
+//! Absent: the list of members. Consensus has it, and the leader reports which members have left it.
 
 use crate::kernel::codec;
 use crate::kernel::id::CoordEpoch;

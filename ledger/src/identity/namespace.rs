@@ -3,7 +3,7 @@
 //! *Invariant:* `default` exists from the start, and no namespace is ever removed. `running` is derived from the runs.
 //! Only this file adds namespaces and returns them for a change; both mark the record.
 //!
-//! Absent on purpose: what else the runs of a namespace use (`tally.rs`), and who may change its quota.
+//! Absent: what else the runs of a namespace use (`tally.rs`), and who may change its quota.
 
 use crate::kernel::codec;
 use crate::kernel::id::SlotNo;

@@ -3,7 +3,7 @@
 //! *Invariant:* a request over a quota is refused whole, before anything changes. A namespace keeps what it has when
 //! its quota is lowered, and rows that come back from workers stay: quotas stop only new work.
 //!
-//! `tally.rs` keeps the usage as runs change, so a check is one lookup. Absent on purpose: counters in the records.
+//! `tally.rs` keeps the usage as runs change, so a check is one lookup. Absent: counters in the records.
 
 use crate::identity::namespace::Namespace;
 use crate::kernel::limits;

@@ -5,7 +5,7 @@
 //! never comes to cover fewer certificates, unless it is withdrawn. A rejected operation changes nothing. A restored
 //! cluster keeps the whole list: a certificate that was stolen before the backup stays refused.
 //!
-//! Absent on purpose: certificates. Each member checks the certificates of its callers against this list.
+//! Absent: certificates. Each member checks the certificates of its callers against this list.
 
 use crate::kernel::codec;
 use crate::kernel::limits;

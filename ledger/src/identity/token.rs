@@ -4,7 +4,7 @@
 //! and one public key, so that its repeat gets what was given before and nothing else. Secrets never come here, only
 //! their hashes. A refused operation changes nothing.
 //!
-//! Absent on purpose: certificates, which members sign once a use was granted; and who may make tokens. A restored
+//! Absent: certificates, which members sign once a use was granted; and who may make tokens. A restored
 //! cluster has none; otherwise a revoked one would be valid again.
 
 use crate::kernel::codec;

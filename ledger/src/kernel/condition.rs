@@ -4,7 +4,7 @@
 //! all of them must be met. Versions are compared number by number; a pre-release comes before its release, and
 //! everything after a `+` is ignored.
 //!
-//! Absent on purpose: ranges of anything but versions.
+//! Absent: ranges of anything but versions.
 
 use std::cmp::Ordering;
 

@@ -4,7 +4,7 @@
 //! contains it, and nothing in the ledger depends on it. Every member makes the same events in the same order. Rows
 //! come as ranges, never as one event per row.
 //!
-//! Absent on purpose: what a process does to itself (a member that fences itself says so locally), and how long
+//! Absent: what a process does to itself (a member that fences itself says so locally), and how long
 //! events are kept.
 
 use crate::identity::member::LeaderCause;

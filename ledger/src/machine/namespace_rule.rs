@@ -7,7 +7,7 @@
 //! applies every operation as builds of version 3 do.
 //! A late result may come from a session that has ended meanwhile. The ledger does not know the namespace of such a
 //! worker, so the leader gives the operations of an exchange the namespace of the worker as their scope.
-//! Absent on purpose: roles, which methods decide before they decode a request, and reads.
+//! Absent: roles, which methods decide before they decode a request, and reads.
 
 use crate::kernel::id::{RunNo, SessionId};
 use crate::kernel::reply::{RefusedRows, Rejection};

@@ -3,7 +3,7 @@
 //! *Invariant:* one type per kind of operation, in the folder of its domain, and one implementation of [`Operation`]
 //! beside it. [`OpKind`](crate::OpKind) calls the type's implementation. No other code has a list of all kinds, and a
 //! kind without an answer does not compile. Calls are static, and nothing is decoded twice.
-//! Absent on purpose: which roles may request an operation. Methods decide that, by the options in their .proto files.
+//! Absent: which roles may request an operation. Methods decide that, by the options in their .proto files.
 
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;

@@ -5,7 +5,7 @@
 //! join token or late result. Rows that ran are pending; decided rows stay decided, and runs, stores, datasets,
 //! checkpoints, revocations of certificates and settings stay.
 //!
-//! Absent on purpose: a command for it. The new cluster's log begins after its state, and its indexes continue, so
+//! Absent: a command for it. The new cluster's log begins after its state, and its indexes continue, so
 //! that no id of the old cluster is ever made again.
 
 use crate::fleet::worker::SessionEnd;

@@ -4,7 +4,7 @@
 //! belongs to the generation's set and counts once while its incarnation is valid: a process does not pass by the
 //! arrival of an earlier process with the same name. Only the latest generation of a barrier waits.
 //!
-//! Deliberately absent: notifying the participants (`coordinator`).
+//! Absent: notifying the participants (`coordinator`).
 
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;

@@ -5,7 +5,7 @@
 //! is exactly what the shards say they have sealed. A checkpoint that is given up never becomes complete. Its number
 //! is never used again.
 //!
-//! Deliberately absent: bytes. A rank's report names a manifest, which names its objects.
+//! Absent: bytes. A rank's report names a manifest, which names its objects.
 
 use crate::kernel::id::DatasetNo;
 use crate::kernel::rows::Rows;

@@ -3,7 +3,7 @@
 //! *Invariant:* a dataset never changes: the same name with another spec is refused. A dataset is not removed while a
 //! job reads it or a checkpoint counts its epochs. Its number is never used again.
 //!
-//! Deliberately absent: the samples, and how they are read. `format` and `metadata` are for the reader.
+//! Absent: the samples, and how they are read. `format` and `metadata` are for the reader.
 
 use crate::kernel::codec;
 use crate::kernel::id::DatasetNo;

@@ -5,7 +5,7 @@
 //! in. A shard is free, held by one trainer, or finished, and never held by two trainers at a time. The fields below
 //! the comment `Derived` are recomputed from `shards`.
 //!
-//! Deliberately absent: which trainer may claim ([`crate::training::shard`]), and when a checkpoint is complete
+//! Absent: which trainer may claim ([`crate::training::shard`]), and when a checkpoint is complete
 //! ([`crate::training::checkpoint_ops`]).
 
 use crate::kernel::id::Attempt;

@@ -7,7 +7,7 @@
 //! a store of its rounds makes room only if no other can: a process may still use that store. No store of its rounds
 //! outlives it. A job with a training (`state.rs`) stays.
 //!
-//! Deliberately absent: keep-alives. The leader measures silence in memory (`coordinator`) and reports here only
+//! Absent: keep-alives. The leader measures silence in memory (`coordinator`) and reports here only
 //! which participants were silent for too long.
 //!
 //! [`ONE_RECORD_VERSION`]: crate::machine::version_gate::ONE_RECORD_VERSION

@@ -8,7 +8,7 @@
 //! same names and the same contiguous ranks, even if members die meanwhile. A closed rendezvous stays closed. No
 //! participant waits while there is room.
 //!
-//! Deliberately absent: notifying the participants (`coordinator`).
+//! Absent: notifying the participants (`coordinator`).
 
 use crate::kernel::id::LedgerMs;
 use crate::kernel::job_refusal::JobRefusal;

@@ -5,7 +5,7 @@
 //! missing from the others' state, or lost all trainers with work that no checkpoint holds. Then it accepts only a
 //! recovery. A rank is a trainer's position in the world.
 //!
-//! Deliberately absent: how trainers find each other (rendezvous), and their bytes.
+//! Absent: how trainers find each other (rendezvous), and their bytes.
 
 use crate::kernel::id::{Attempt, DatasetNo, LedgerMs, SessionId, TrainingNo};
 use crate::kernel::job_refusal::JobRefusal;

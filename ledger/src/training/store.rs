@@ -4,7 +4,7 @@
 //! number is never used again. Its contents are counted exactly, and stay within its bounds and those of all stores
 //! together. A queue that exists is not empty.
 //!
-//! Deliberately absent: waiting. A wait is a repeated read that the leader holds (`coordinator`), so the loss of a
+//! Absent: waiting. A wait is a repeated read that the leader holds (`coordinator`), so the loss of a
 //! leader costs only time.
 
 mod execute;

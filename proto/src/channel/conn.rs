@@ -5,7 +5,7 @@
 //! as made only after the server's first bytes have arrived, which are then read as usual. Without TLS the first bytes
 //! show whether the server speaks TLS, if the caller requests this check; if it does, no connection is made.
 //!
-//! Deliberately absent: making the connection (`channel`).
+//! Absent: making the connection (`channel`).
 
 use std::future::Future;
 use std::io;

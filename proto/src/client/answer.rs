@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* the client rejects an answer whose header is behind what the client has seen, whatever its content.
 //!
-//! Deliberately absent: the decision itself (`members`).
+//! Absent: the decision itself (`members`).
 
 use crate::v1;
 

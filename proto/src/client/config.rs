@@ -3,7 +3,7 @@
 //! *Invariant:* configured endpoints are only seeds. Once the client has seen a member list, it calls the members on
 //! that list, and the seeds in addition.
 //!
-//! Deliberately absent: reading flags, environment and files; programs do that.
+//! Absent: reading flags, environment and files; programs do that.
 
 use std::fmt;
 use std::path::PathBuf;

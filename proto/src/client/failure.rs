@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a call that may have taken effect is never reported as one that did not.
 //!
-//! Deliberately absent: what the cluster's own refusals mean (`error`).
+//! Absent: what the cluster's own refusals mean (`error`).
 
 use crate::connect_error::{ConnectError, Phase};
 use crate::endpoint::EndpointError;

@@ -3,7 +3,7 @@
 //! *Invariant:* a silent member delays a call only until another one is known to lead: the client asks the others at
 //! the same time. The call's own deadline is the last resort.
 //!
-//! Deliberately absent: which member to ask for the leader (`search`), and which answers prove that a member leads
+//! Absent: which member to ask for the leader (`search`), and which answers prove that a member leads
 //! (`probe`).
 
 use std::collections::HashSet;

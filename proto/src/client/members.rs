@@ -3,7 +3,7 @@
 //! *Invariant:* the cluster id never changes once it is known, and the epoch, the version of the member list and the
 //! leader's term never decrease.
 //!
-//! Deliberately absent: calls to members (`leader_calls`), and the file on disk (`members_file`).
+//! Absent: calls to members (`leader_calls`), and the file on disk (`members_file`).
 
 use crate::endpoint::{DialMap, Endpoint};
 use crate::error::{ErrorCode, RpcError};

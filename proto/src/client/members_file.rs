@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* the file is replaced as a whole or not at all.
 //!
-//! Deliberately absent: the leader; each process asks for it again.
+//! Absent: the leader; each process asks for it again.
 
 use std::fs::File;
 use std::io::{self, Write};

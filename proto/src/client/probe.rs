@@ -4,7 +4,7 @@
 //! term not below that of any other such member and in an epoch not below the highest seen. What members say of each
 //! other is only a hint which member to ask.
 //!
-//! Deliberately absent: which member to ask, and how often (`leader_calls`).
+//! Absent: which member to ask, and how often (`leader_calls`).
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 //! hammer a cluster that is down. Each wait is random between zero and that bound (full jitter), so that clients that
 //! lost their leader at the same moment do not return at the same moment.
 //!
-//! Deliberately absent: limits of calls.
+//! Absent: limits of calls.
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 //! silent. It starts with members to which it has a connection. So when thousands of workers lose their leader at the
 //! same moment, each costs the cluster one or two questions, and at most one TLS handshake.
 //!
-//! Deliberately absent: which answers prove that a member leads (`probe`).
+//! Absent: which answers prove that a member leads (`probe`).
 
 use std::collections::HashSet;
 use std::convert::Infallible;

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* every client accepts messages of [`MESSAGE_BYTES_MAX`] in both directions.
 //!
-//! Deliberately absent: the service between members; crate `rollout-raft` has it.
+//! Absent: the service between members; crate `rollout-raft` has it.
 
 use crate::channel::MESSAGE_BYTES_MAX;
 use crate::stamp::Channel;

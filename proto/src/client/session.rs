@@ -3,7 +3,7 @@
 //! *Invariant:* a number is given to one request only. `ack_upto` never covers a request whose answer is still awaited,
 //! because the cluster forgets answers up to it.
 //!
-//! Deliberately absent: workers' sessions; their exchanges carry numbers of their own.
+//! Absent: workers' sessions; their exchanges carry numbers of their own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! *Invariant:* a key is made once and never leaves its file. A certificate replaces another only if it is for that
 //! key. So a process that follows the files finds a matching pair at every moment.
 //!
-//! Deliberately absent: how the answer arrives here, and a new key for a renewed certificate: to get one, remove the
+//! Absent: how the answer arrives here, and a new key for a renewed certificate: to get one, remove the
 //! key's file and enroll again.
 
 use std::path::Path;

@@ -5,7 +5,7 @@
 //! clients and not for servers, and cannot issue others. Of a signing request only the public key counts: the requester
 //! chooses no name, no role and no usage.
 //!
-//! Deliberately absent: who may request a certificate (the coordinator and the ledger decide), and members' and admins'
+//! Absent: who may request a certificate (the coordinator and the ledger decide), and members' and admins'
 //! certificates, which the authority itself issues.
 
 use std::path::{Path, PathBuf};

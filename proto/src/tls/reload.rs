@@ -4,7 +4,7 @@
 //! a connection is made, at most once a second, so an idle process does nothing. A change that cannot be used is logged
 //! once as a warning and tried again at each check.
 //!
-//! Deliberately absent: a watcher thread, and closing connections that are already open.
+//! Absent: a watcher thread, and closing connections that are already open.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;

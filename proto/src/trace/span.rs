@@ -4,7 +4,7 @@
 //! another process. A span that is not recorded costs nothing and changes nothing: its context is its parent's.
 //! Recording neither waits nor fails.
 //!
-//! Deliberately absent: where spans go and which traces are recorded: the [`Recorder`] decides that.
+//! Absent: where spans go and which traces are recorded: the [`Recorder`] decides that.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;

@@ -4,7 +4,7 @@
 //! *Invariant:* a report to the cluster is true of the trainer's state at the step that it names: a shard is finished
 //! once its samples are in, and a report names only durable objects.
 //!
-//! Deliberately absent: reading samples, and what a model is. Python has both; it calls this crate through its
+//! Absent: reading samples, and what a model is. Python has both; it calls this crate through its
 //! extension.
 
 mod error;

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a permanent error is returned after one attempt; a transient one is retried, with growing pauses, for
 //! as long as the caller wants.
-//! Deliberately absent: how long that is. The caller knows.
+//! Absent: how long that is. The caller knows.
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 //! that the cluster still remembers, even if the trainer was idle for long. Keep-alives run from the trainer's start
 //! until it leaves, whatever it does meanwhile.
 //!
-//! Deliberately absent: shards and checkpoints; the modules below have those.
+//! Absent: shards and checkpoints; the modules below have those.
 
 mod checkpoints;
 mod shards;

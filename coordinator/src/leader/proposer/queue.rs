@@ -8,7 +8,7 @@
 //! was proposed. A worker's exchange waits instead, because an error would end its stream. A stream that waits is not
 //! read, which bounds the exchanges that wait here.
 //!
-//! Deliberately absent: the reserved lane, which has no queue.
+//! Absent: the reserved lane, which has no queue.
 
 use super::returning_callers::ReturningCallers;
 use super::{ProposeResult, QUEUE_MAX};

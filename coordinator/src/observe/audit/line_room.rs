@@ -7,7 +7,7 @@
 //! place is refused before any of it is executed. It has no line; the next line about a refusal of its identity counts
 //! it.
 //!
-//! Deliberately absent: dropping lines. Otherwise a caller that fills the room could make changes that no line reports.
+//! Absent: dropping lines. Otherwise a caller that fills the room could make changes that no line reports.
 
 use super::{AuditLog, Open};
 use crate::leader::fair_room::{FairRoom, Permit};

@@ -8,7 +8,7 @@
 //! Each line has `prev`, the hash of the whole line before it, also across files and restarts ([`chain`]). So
 //! `rolloutctl audit verify` finds a line that is changed, removed or inserted later.
 //!
-//! Deliberately absent: fsyncs, and protection against an attacker who rewrites all later lines. If a host loses power,
+//! Absent: fsyncs, and protection against an attacker who rewrites all later lines. If a host loses power,
 //! the lines of its last second may be lost; the changes that they report are in the ledger.
 
 use super::refusals::Refusals;

@@ -3,7 +3,7 @@
 //! *Invariant:* a page lists only the models that exist when it is made, at most [`POOLS_MAX`]: those with the most
 //! rows, and the rest as one sum. It has no line for any other model. A zero for a model that is part of the sum would
 //! make an autoscaler remove slots whose rows wait or run.
-//! Absent on purpose: the metrics recorder, which never forgets a series.
+//! Absent: the metrics recorder, which never forgets a series.
 
 use rollout_ledger::view::Pool;
 use std::collections::BTreeMap;

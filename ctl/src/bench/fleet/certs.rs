@@ -1,7 +1,7 @@
 //! Certificates for thousands of workers: one identity each, one key for all.
 //!
 //! Invariant: the authority of the cluster under measurement signs each, so members check them like any others. All
-//! share a key because generating ten thousand keys measures nothing. Deliberately absent: fsyncs; the files are
+//! share a key because generating ten thousand keys measures nothing. Absent: fsyncs; the files are
 //! temporary.
 
 use std::path::Path;

@@ -3,7 +3,7 @@
 //!
 //! Invariant: rows are compared one by one between the processes of the generator, and run by run with the ledger. No
 //! row is started twice, except those of workers that were cut off.
-//! Deliberately absent: any tolerance, except for the results of workers that were cut off and never came back.
+//! Absent: any tolerance, except for the results of workers that were cut off and never came back.
 
 use std::time::Duration;
 

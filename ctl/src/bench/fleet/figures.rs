@@ -1,6 +1,6 @@
 //! What `bench fleet` prints: one report for each phase, and one for the proof at the end.
 //!
-//! Invariant: a rate is a difference over the phase and includes nothing of another phase. Deliberately absent: a
+//! Invariant: a rate is a difference over the phase and includes nothing of another phase. Absent: a
 //! verdict.
 
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! One process of the generator: its share of the workers, on one thread, driven by its parent line by line.
 //!
 //! Invariant: each line on stdin is one order, answered by one line on stdout. The process ends when stdin does, so it
-//! does not outlive its parent. Deliberately absent: the cluster's processes, and what members count.
+//! does not outlive its parent. Absent: the cluster's processes, and what members count.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The processes of the generator, as their parent sees them.
 //!
 //! Invariant: every order goes to all of them, and all answer before the next one. A process that ends or hangs ends
-//! the benchmark. Dropping this struct kills them. Deliberately absent: what they do (`part`).
+//! the benchmark. Dropping this struct kills them. Absent: what they do (`part`).
 
 use std::process::Stdio;
 use std::time::Duration;

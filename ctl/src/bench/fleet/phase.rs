@@ -1,7 +1,7 @@
 //! One phase of the measurement: read all counters at its start and at its end, and report the difference.
 //!
-//! Invariant: the generator's times, the members' counters and the reads cover the same window. Deliberately absent:
-//! what happens in it.
+//! Invariant: the generator's times, the members' counters and the reads cover the same window.
+//! Absent: what happens in it.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! The layout of the simulated fleet: each worker's namespace, and the model that each slot offers.
 //!
 //! Invariant: worker, slot and run numbers alone decide it, so the processes of the generator agree without
-//! communicating. Idle slots are spread evenly over the fleet. Deliberately absent: time.
+//! communicating. Idle slots are spread evenly over the fleet. Absent: time.
 
 use std::path::PathBuf;
 

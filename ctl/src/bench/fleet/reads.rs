@@ -1,7 +1,7 @@
 //! How long an operator waits for `run list`, `worker list` and `status` while the fleet works.
 //!
 //! Invariant: a separate client, one read at a time; a failed read counts with the time until it failed, so an
-//! unavailable leader shows. Deliberately absent: printing.
+//! unavailable leader shows. Absent: printing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //!
 //! Invariant: each of these grants is a violation: an accepted row, a row that the worker holds, a row that the worker
 //! had under a newer attempt, or a row of a run in another namespace or with another model. One thread; borrowed for
-//! the time of one answer. Deliberately absent: the other processes, whose sets the parent compares.
+//! the time of one answer. Absent: the other processes, whose sets the parent compares.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};

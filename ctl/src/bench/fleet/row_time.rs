@@ -1,6 +1,6 @@
 //! How long a row takes, as a distribution: `200`, `10000-60000`, `exp:1000`, in milliseconds.
 //!
-//! Invariant: its text reads back as the same distribution. Deliberately absent: rows that fail.
+//! Invariant: its text reads back as the same distribution. Absent: rows that fail.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! The runs of the fleet: declared through the API, with enough rows that none runs out during the measurement.
 //!
-//! Invariant: every process of the generator knows a run before its first row can be granted. Deliberately absent:
-//! prompts.
+//! Invariant: every process of the generator knows a run before its first row can be granted.
+//! Absent: prompts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

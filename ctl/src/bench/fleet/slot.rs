@@ -4,7 +4,7 @@
 //!
 //! Invariant: at most two exchanges are in flight, one that may wait for rows and one behind it with results. Each is
 //! kept unchanged until its own answer arrives, over any number of streams. A started row is never given up.
-//! Deliberately absent: engines, segments and parts; parts are named and not written.
+//! Absent: engines, segments and parts; parts are named and not written.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

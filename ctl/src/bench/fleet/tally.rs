@@ -1,6 +1,6 @@
 //! The counters of one process of the generator, in a form that can be added up across processes.
 //!
-//! Invariant: counters only grow; times are those since the last reset. Deliberately absent: what the members count.
+//! Invariant: counters only grow; times are those since the last reset. Absent: what the members count.
 
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 //! Invariant: it registers with what it holds, starts rows only while an answered heartbeat allows it, leaves a silent
 //! leader once another one leads, and rejects every epoch below the highest seen. Its rows continue while it is not
 //! connected.
-//! Deliberately absent: a disk; a worker of the generator never restarts.
+//! Absent: a disk; a worker of the generator never restarts.
 
 mod session;
 mod stream;

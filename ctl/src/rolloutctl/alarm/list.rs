@@ -1,6 +1,6 @@
 //! `rolloutctl alarm list`: what is wrong with the cluster now, and the command that fixes it.
 //!
-//! Invariant: it works without a quorum, and matches the lines under the table of `status`. Deliberately absent: a
+//! Invariant: it works without a quorum, and matches the lines under the table of `status`. Absent: a
 //! history; `events` and the metrics have one.
 
 use serde::Serialize;

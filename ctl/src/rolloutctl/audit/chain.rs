@@ -2,7 +2,7 @@
 //! feed.
 //!
 //! Invariant: every break is reported with file and line. A line that is not JSON was written only in part; members
-//! append the next one after the last whole line, so it is counted and skipped. Deliberately absent: a proof that the
+//! append the next one after the last whole line, so it is counted and skipped. Absent: a proof that the
 //! newest lines are there.
 
 use std::fs::File;

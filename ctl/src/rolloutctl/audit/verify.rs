@@ -2,7 +2,7 @@
 //! cluster.
 //!
 //! Invariant: a line that was changed, removed or inserted between others is named, and the exit status is 1.
-//! Deliberately absent: what a chain without a key cannot prove. An attacker who rewrites all later lines, or removes
+//! Absent: what a chain without a key cannot prove. An attacker who rewrites all later lines, or removes
 //! the newest ones, leaves an unbroken chain; keep lines or hashes elsewhere too.
 
 use std::path::PathBuf;

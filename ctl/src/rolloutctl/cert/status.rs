@@ -1,7 +1,7 @@
 //! `rolloutctl cert status`: every certificate that matters here, and how long it is valid.
 //!
 //! Invariant: for a running member it shows the certificate presented to a new connection, not the one in a file, so
-//! it shows whether the member has loaded a new one. Deliberately absent: trust in a file that was only named.
+//! it shows whether the member has loaded a new one. Absent: trust in a file that was only named.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};

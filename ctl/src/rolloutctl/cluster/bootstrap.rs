@@ -1,7 +1,7 @@
 //! `rolloutctl cluster bootstrap`: forms a new cluster of fresh members, all at the same time.
 //!
 //! Invariant: repeating it with the same members changes nothing; a member that already belongs to a cluster refuses.
-//! Deliberately absent: adding a member later, which has its own command.
+//! Absent: adding a member later, which has its own command.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! `rolloutctl cluster settings`: every setting of the cluster.
 //!
-//! Deliberately absent: settings of one member or worker, which are in its configuration file: `config view` shows those.
+//! Absent: settings of one member or worker, which are in its configuration file: `config view` shows those.
 
 use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! `rolloutctl cluster upgrade`: raises the version that gates commands and formats.
 //!
-//! Invariant: the version changes only if every member has just reported that it supports the new one. Deliberately
-//! absent: a way back. Builds that do not know the version can no longer start on the data.
+//! Invariant: the version changes only if every member has just reported that it supports the new one.
+//! Absent: a way back. Builds that do not know the version can no longer start on the data.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

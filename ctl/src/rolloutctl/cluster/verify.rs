@@ -2,7 +2,7 @@
 //!
 //! Invariant: all digests are of one log index, which a logged command fixed for every member. The digest of most
 //! members counts as right. A member is named if its digest differs, its image differs from its memory, or it does not
-//! answer. Deliberately absent: a repair.
+//! answer. Absent: a repair.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! What is wrong with a configuration file: unknown keys, invalid values, and values that contradict each other.
 //!
-//! Invariant: every problem is listed, not only the first. Deliberately absent: problems that only the daemon's host
+//! Invariant: every problem is listed, not only the first. Absent: problems that only the daemon's host
 //! can detect, such as a missing file.
 
 use std::net::SocketAddr;

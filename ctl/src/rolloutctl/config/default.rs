@@ -1,7 +1,7 @@
 //! `rolloutctl config default`: a configuration file with the default of every key.
 //!
-//! Invariant: every key of the daemon is in it; one that has no default is a comment. Deliberately absent:
-//! `[[engine]]` blocks, because there may be several and each kind has its own keys; `config schema` has them.
+//! Invariant: every key of the daemon is in it; one that has no default is a comment.
+//! Absent: `[[engine]]` blocks, because there may be several and each kind has its own keys; `config schema` has them.
 
 use rollout_config::Key;
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! `rolloutctl config schema`: a JSON Schema of a configuration file, for editors and linters.
 //!
-//! Invariant: the schema derives from the types with which the daemon reads the file. Deliberately absent: the envelope;
+//! Invariant: the schema derives from the types with which the daemon reads the file. Absent: the envelope;
 //! editors want the schema alone.
 
 use super::Daemon;

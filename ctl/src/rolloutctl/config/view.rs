@@ -1,7 +1,7 @@
 //! `rolloutctl config view`: every key of a daemon, its value, and the source of the value.
 //!
 //! Invariant: flags override the environment, which overrides the file, which overrides the default, as in the daemon.
-//! If a key takes several names, those of the weaker source stay. Deliberately absent: values of secrets;
+//! If a key takes several names, those of the weaker source stay. Absent: values of secrets;
 //! configurations name files.
 
 mod process;

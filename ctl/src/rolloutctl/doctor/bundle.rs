@@ -2,7 +2,7 @@
 //!
 //! Invariant: an item that cannot be collected becomes a file that says why, so a broken cluster gives a bundle too.
 //! The archive appears under its name only when complete, is readable by its owner alone, and replaces nothing.
-//! Deliberately absent: keys, secrets, rows and results. Names of runs and workers are in the events.
+//! Absent: keys, secrets, rows and results. Names of runs and workers are in the events.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The certificate files of a daemon before it starts.
 //!
-//! Invariant: a file that the daemon would refuse at its start is refused here. Deliberately absent: a connection.
+//! Invariant: a file that the daemon would refuse at its start is refused here. Absent: a connection.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The machine: open files, clock, disk.
 //!
-//! Invariant: what the system does not report is shown as unknown. Deliberately absent: changing any setting.
+//! Invariant: what the system does not report is shown as unknown. Absent: changing any setting.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A machine before a daemon serves on it.
 //!
-//! Invariant: it works without a cluster and, with a configuration file, checks the file's settings. Deliberately
-//! absent: starting the daemon.
+//! Invariant: it works without a cluster and, with a configuration file, checks the file's settings.
+//! Absent: starting the daemon.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

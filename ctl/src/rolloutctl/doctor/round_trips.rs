@@ -2,8 +2,8 @@
 //!
 //! Invariant: the members measured the times between themselves. The 90th percentile of the last minute's round trips
 //! decides the profile, so one moment of a busy machine does not change the advice. A maximum above the limit of the
-//! profile in use is a warning by itself, because a profile promises nothing beyond its limit. Deliberately absent:
-//! limits; `rollout_config` has them.
+//! profile in use is a warning by itself, because a profile promises nothing beyond its limit.
+//! Absent: limits; `rollout_config` has them.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A running cluster, as far as it is visible from here.
 //!
 //! Invariant: each member is asked directly, by its own name. Without a quorum it reads what it can, and prints a line
-//! for what it cannot. Deliberately absent: what `cluster verify` compares; that takes a leader and time.
+//! for what it cannot. Absent: what `cluster verify` compares; that takes a leader and time.
 
 #[cfg(test)]
 mod tests;

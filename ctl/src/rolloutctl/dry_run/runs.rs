@@ -1,6 +1,6 @@
 //! What the plans of changes to runs show.
 //!
-//! Deliberately absent: whether the run's state allows the change, which the leader decides.
+//! Absent: whether the run's state allows the change, which the leader decides.
 
 use rollout_proto::{ClientError, services, v1};
 

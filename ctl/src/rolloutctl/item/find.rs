@@ -1,8 +1,8 @@
 //! Which row of a run a name on the command line means.
 //!
 //! Invariant: a number is a row's number and needs no reading of the input; 64 hexadecimal digits are the item's ID,
-//! and any other text is the row's own ID in the input. If several rows have it, it means the first. Deliberately
-//! absent: an index: the run's segments are read in order until one has the row.
+//! and any other text is the row's own ID in the input. If several rows have it, it means the first.
+//! Absent: an index: the run's segments are read in order until one has the row.
 
 use std::convert::Infallible;
 use std::str::FromStr;

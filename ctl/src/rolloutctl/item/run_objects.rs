@@ -1,6 +1,6 @@
 //! Where a run's objects are.
 //!
-//! Invariant: it opens only what the cluster names, with this host's own credentials. Deliberately absent: writing.
+//! Invariant: it opens only what the cluster names, with this host's own credentials. Absent: writing.
 
 use rollout_proto::{Client, ClientError, v1};
 use rollout_storage::{BlobError, BlobStore};

@@ -1,7 +1,7 @@
 //! A failure's long text, such as an engine's last output: an object of the run's store.
 //!
 //! Invariant: if the object is too large or cannot be read, the description has its name and the reason instead, and
-//! nothing else fails. The printed text moves no cursor. Deliberately absent: what it means.
+//! nothing else fails. The printed text moves no cursor. Absent: what it means.
 
 use rollout_proto::v1;
 use rollout_storage::BlobStore;

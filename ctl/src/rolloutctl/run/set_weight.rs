@@ -1,6 +1,6 @@
 //! `rolloutctl run set-weight NAME`: changes the weight of an open run among runs of its priority.
 //!
-//! Invariant: a repeat of the request does not revert a weight that was set since. Deliberately absent: the bounds of a
+//! Invariant: a repeat of the request does not revert a weight that was set since. Absent: the bounds of a
 //! weight, which the cluster checks.
 
 use rollout_proto::{services, v1};

@@ -1,7 +1,7 @@
 //! `rolloutctl snapshot restore FILE --data-dir DIR --member NAME`: the data directory of a member of a new cluster.
 //!
 //! Invariant: run on each member's host with the same file, members and token, it makes members of one cluster with
-//! one state; if any of these differs, it makes members of another cluster. Deliberately absent: any contact with a
+//! one state; if any of these differs, it makes members of another cluster. Absent: any contact with a
 //! running cluster.
 
 use std::ffi::OsStr;

@@ -1,7 +1,7 @@
 //! The problems that the members report, and the command that fixes each.
 //!
 //! Invariant: an alarm is a present condition: it ends with the condition, so there is nothing to clear. Each has a
-//! remedy, as a command with the addresses that the cluster knows if one exists. Deliberately absent: how it is shown.
+//! remedy, as a command with the addresses that the cluster knows if one exists. Absent: how it is shown.
 
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! Asks every member for its state, or one address.
 //!
-//! Invariant: no member is asked on behalf of another. Deliberately absent: combining the answers (`merge`).
+//! Invariant: no member is asked on behalf of another. Absent: combining the answers (`merge`).
 
 use std::time::{Duration, SystemTime};
 

@@ -1,7 +1,7 @@
 //! Alarms about certificates: a member's own, and that of its intermediate CA.
 //!
 //! Invariant: a certificate about to expire and an expired one raise different alarms, never both at once.
-//! Deliberately absent: workers' certificates, which their metrics and logs cover.
+//! Absent: workers' certificates, which their metrics and logs cover.
 
 use rollout_proto::pki::RENEWAL_WITHIN_S;
 

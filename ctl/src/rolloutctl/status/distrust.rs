@@ -1,7 +1,7 @@
 //! Members of a survey that the caller does not trust, or that do not trust the caller.
 //!
-//! Invariant: all members with the same problem are told in one sentence, with one remedy.
-//! Deliberately absent: why one connection failed, and the remedies (`rolloutctl::distrust`).
+//! Invariant: members with the same problem share one sentence with one remedy.
+//! Absent: why one connection failed, and the remedies (`rolloutctl::distrust`).
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Combines the members' answers into one view.
 //!
 //! Invariant: what only a leader knows is taken from the member that leads. A member counts as silent to all only if a
-//! leader that has listened for long enough has not heard of it either. Deliberately absent: asking (`ask`), and fixes
+//! leader that has listened for long enough has not heard of it either. Absent: asking (`ask`), and fixes
 //! (`fix`).
 
 use std::collections::BTreeSet;

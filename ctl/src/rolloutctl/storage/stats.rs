@@ -1,7 +1,7 @@
 //! `rolloutctl storage stats`: bytes of log and image, member by member.
 //!
-//! Invariant: it works without a quorum; a member that does not answer has a line that says why. Deliberately absent:
-//! the object store, which members only name.
+//! Invariant: it works without a quorum; a member that does not answer has a line that says why.
+//! Absent: the object store, which members only name.
 
 use serde::Serialize;
 

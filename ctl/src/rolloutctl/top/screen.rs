@@ -1,7 +1,7 @@
 //! The terminal in full-screen mode: alternate screen, raw keys, no cursor.
 //!
 //! Invariant: however the program ends, be it normally, by an error, a panic or a handled signal, the terminal is
-//! restored. Deliberately absent: what is drawn.
+//! restored. Absent: what is drawn.
 
 use std::io::{Stdout, stdout};
 use std::sync::Once;

@@ -1,7 +1,7 @@
 //! The tables of runs and of workers, in the chosen order.
 //!
 //! Invariant: an order is total: equal items are ordered by name, so they keep their place between refreshes.
-//! Deliberately absent: the terminal.
+//! Absent: the terminal.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The content of the screen, and what keys do to it.
 //!
 //! Invariant: the last line lists the keys. Without colors, no meaning depends on a color, and none is sent.
-//! Deliberately absent: any change to the cluster.
+//! Absent: any change to the cluster.
 
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a scope comes from the identity that the connection proved, never from the request. The leader adds it
 //! to the command, so that every member checks the same scope.
-//! Absent on purpose: the check (`machine/namespace_rule.rs`), and reads, whose handlers check the caller themselves.
+//! Absent: the check (`machine/namespace_rule.rs`), and reads, whose handlers check the caller themselves.
 
 use super::{Body, Op};
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Owns: the session of one simulated worker: registering, and leaving at the end.
 //!
 //! Invariant: it registers with what it holds, as a real worker does.
-//! Deliberately absent: the stream.
+//! Absent: the stream.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Owns: the stream of one simulated worker to its leader: heartbeats, reports and the leader's answers.
 //!
 //! Invariant: as in `worker`: rows start only while an answered heartbeat allows it.
-//! Deliberately absent: finding a leader and registering.
+//! Absent: finding a leader and registering.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
