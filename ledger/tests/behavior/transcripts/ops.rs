@@ -181,11 +181,11 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             slot: slot(world, args)?,
             held: held(world, &args.text("held")?)?,
         }),
-        // Example: steal worker=w1 held=chat:6.0:2-3 thief=w2 thief-slot=0 seq=4
+        // Example: steal worker=w1 held=chat:6.0:2-3 idle=w2 idle-slot=0 seq=4
         "steal" => {
             let idle_slot = SlotRef {
-                session: world.session(&args.text("thief")?)?,
-                slot: SlotNo(args.number("thief-slot", 0)?),
+                session: world.session(&args.text("idle")?)?,
+                slot: SlotNo(args.number("idle-slot", 0)?),
             };
             let (instance, seq) = (args.number("instance", 1)?, args.number("seq", 0)?);
             let (victim, held) = (slot(world, args)?, held(world, &args.text("held")?)?);
