@@ -8,7 +8,7 @@ use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject, rows_of};
 use serde::{Deserialize, Serialize};
 
-/// Returns rows that a slot did not finish, through no fault of the rows.
+/// Returns rows that a slot did not finish, without counting a strike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nack {
     /// The reporting slot.

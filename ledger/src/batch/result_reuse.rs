@@ -20,8 +20,8 @@ use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
 use serde::{Deserialize, Serialize};
 
-/// Marks rows that were never granted as done: their results were carried over from an earlier
-/// run of the same items.
+/// Marks rows that were never granted as done: their results are reused from an earlier run
+/// of the same items.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReuseResults {
     /// The run.

@@ -1,6 +1,6 @@
 //! A run: its input, its pending rows, the holders of rows, and the outcome of each row.
 //!
-//! *Invariant:* every row is in exactly one of these: fresh (`next_fresh ..`, except for rows that were carried over,
+//! *Invariant:* every row is in exactly one of these: fresh (`next_fresh ..`, except for rows with a reused result,
 //! which are decided), returned, in a group that is ready, in a live grant, waiting (its failure record says until
 //! when), or decided in its segment. The first three are the pending ones; groups go first, then returned rows.
 
@@ -52,7 +52,7 @@ pub struct Counts {
     pub failed: u64,
     /// Failed attempts that were, or will be, tried again.
     pub retries: u64,
-    /// Rows that came back unfinished through no fault of theirs.
+    /// Rows that came back unfinished, without a strike.
     pub returned: u64,
     /// Rows that went unstarted from one slot to another that had nothing to do.
     pub stolen: u64,

@@ -246,7 +246,8 @@ pub enum Rejection {
         /// How far ledger time would move, in milliseconds.
         step_ms: u64,
     },
-    /// A field is out of its bounds.
+    /// A field is out of its bounds. Replies store the text and the digest chain covers it, so no build may change it:
+    /// members of two builds would differ.
     #[error("{0}")]
     Invalid(String),
     /// Something is full.

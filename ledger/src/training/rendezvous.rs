@@ -68,7 +68,7 @@ pub enum ParticipantState {
     },
     /// The round has `max` members without it.
     Redundant,
-    /// It is of the complete round.
+    /// Member of the complete round.
     Member {
         /// From 0.
         rank: u32,
@@ -77,7 +77,7 @@ pub enum ParticipantState {
     TimedOut,
     /// It waited when the rendezvous was closed.
     Dismissed {
-        /// As one too many: no error.
+        /// It was redundant, so this is not an error.
         redundant: bool,
     },
 }
@@ -109,7 +109,7 @@ pub struct RoundMember {
     pub decl: ParticipantDecl,
     /// Contiguous, from 0.
     pub rank: u32,
-    /// Its last departure since the round is complete, if any. It may be back.
+    /// Last departure after the round completed. The participant may have rejoined.
     pub gone: Option<Departure>,
 }
 
@@ -337,7 +337,7 @@ impl Job {
         let Some(config) = &r.config else {
             return match joining + late + redundant + members {
                 0 => Ok(()),
-                n => Err(format!("{n} take part on no terms")),
+                n => Err(format!("{n} participants without a rendezvous configuration")),
             };
         };
         let holds = match r.complete {

@@ -41,7 +41,7 @@ impl Model {
                         dead.entry(set.run.0).or_default().insert(row);
                     }
                     Some(r) => {
-                        r.done_with(set.attempt, slot.session);
+                        r.drop_lapsed_lease(set.attempt, slot.session);
                         rest.push(row);
                     }
                     None => rest.push(row),

@@ -205,9 +205,9 @@ impl Model {
             let avoids = self.avoids(slot, no);
             let may = |row: &Row| ordinary(row) && !row.is_avoided(&avoids);
             let some_kept = |row: &Row| ordinary(row) && row.is_avoided(&avoids);
-            // If some rows are kept from the slot, the others follow the order of `turn_beside_kept`.
+            // If the slot avoids some rows, the others follow the order of `order_for_avoiding_slot`.
             let first = |run: &Run| match run.rows.iter().any(some_kept) {
-                true => run.first_by(may, Row::turn_beside_kept),
+                true => run.first_by(may, Row::order_for_avoiding_slot),
                 false => run.first(may),
             };
             let run = &mut self.runs[no as usize - 1];

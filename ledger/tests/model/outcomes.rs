@@ -218,7 +218,7 @@ impl Model {
             match run.rows.get_mut(row as usize) {
                 Some(r) if r.live_for(held.attempt, slot.session) => taken.push(row),
                 Some(r) => {
-                    r.done_with(held.attempt, slot.session);
+                    r.drop_lapsed_lease(held.attempt, slot.session);
                     rest.push(row);
                 }
                 None => rest.push(row),
@@ -393,7 +393,7 @@ impl Model {
                         }
                     }
                     Some((r, _)) => {
-                        r.done_with(set.attempt, slot.session);
+                        r.drop_lapsed_lease(set.attempt, slot.session);
                         rest.push(row);
                     }
                     None => rest.push(row),

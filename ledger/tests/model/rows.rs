@@ -72,7 +72,7 @@ pub(crate) struct Row {
     pub(crate) incident: Option<Incident>,
     /// Whether it ever failed, since it was submitted.
     pub(crate) failed_once: bool,
-    /// Times that a process ended without a word while it may have run this.
+    /// Worker crashes while this row may have been running.
     pub(crate) crashes: u32,
 }
 
@@ -115,9 +115,9 @@ impl Row {
         self.incident.as_ref().filter(|i| i.until.is_some()).map(|i| &i.at)
     }
 
-    /// Its place among the rows for a slot from which others are kept: first rows that were granted before and have
-    /// no open incident, then rows that failed at one other slot, then at several, then fresh ones.
-    pub(crate) fn turn_beside_kept(&self) -> (u8, Vec<(String, SlotNo)>) {
+    /// Its place among the rows for a slot that avoids some rows: first rows that were granted before and have no open
+    /// incident, then rows that failed at one other slot, then at several, then fresh ones.
+    pub(crate) fn order_for_avoiding_slot(&self) -> (u8, Vec<(String, SlotNo)>) {
         let open = self.incident.as_ref().filter(|incident| incident.until.is_some());
         let Some(incident) = open else { return (if self.granted { 0 } else { 3 }, Vec::new()) };
         let place = if incident.earlier.is_empty() { 1 } else { 2 };
@@ -168,8 +168,9 @@ impl Row {
         self.leases().any(|l| l.attempt == attempt && l.slot.session == session)
     }
 
-    /// A worker that wanted to give it back, or fail it, in a lease that has lapsed is done with it.
-    pub(crate) fn done_with(&mut self, attempt: Attempt, session: SessionId) {
+    /// Forgets the lapsed lease of a worker that returned or failed the row: it does not get the row back under that
+    /// lease, and no late result of the lease counts.
+    pub(crate) fn drop_lapsed_lease(&mut self, attempt: Attempt, session: SessionId) {
         if let RowState::Pending { late } = &mut self.state {
             *late = late.filter(|lease| (lease.attempt, lease.slot.session) != (attempt, session));
         }

@@ -30,7 +30,7 @@ impl Model {
                 if !self.is_live(victim, set, row) {
                     let run = self.run_of(set.run).ok();
                     if let Some(r) = run.and_then(|run| run.rows.get_mut(row as usize)) {
-                        r.done_with(set.attempt, victim.session);
+                        r.drop_lapsed_lease(set.attempt, victim.session);
                     }
                     stale.push(row);
                     continue;

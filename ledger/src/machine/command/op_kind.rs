@@ -125,7 +125,7 @@ operations! {
     11 Complete(crate::batch::complete::Complete),
     /// An attempt failed.
     12 Fail(crate::batch::fail::Fail),
-    /// Returns rows, unstarted or unfinished, through no fault of theirs.
+    /// Returns rows, unstarted or unfinished, without counting a strike.
     13 Nack(crate::batch::nack::Nack),
     /// Creates a namespace, or changes its cap.
     14 SetNamespace(crate::identity::set_namespace::SetNamespace),
@@ -139,8 +139,8 @@ operations! {
     18 Cordon(crate::fleet::cordon::Cordon),
     /// Rows that failed for good are pending again.
     19 RetryRows(crate::batch::retry::RetryRows),
-    /// Marks rows that were never granted as done: their results were carried over from an earlier
-    /// run of the same items.
+    /// Marks rows that were never granted as done: their results are reused from an earlier run
+    /// of the same items.
     20 ReuseResults(crate::batch::result_reuse::ReuseResults),
     /// An ended run's rows have moved to a manifest object.
     21 Seal(crate::batch::seal_run::Seal),
