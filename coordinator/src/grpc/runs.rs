@@ -43,7 +43,7 @@ impl RunsService {
             ("", _) => Ok(()),
             (url, Some(hooks)) => hooks.admit(url).map(drop).map_err(convert::invalid),
             (_, None) => Err(convert::invalid(
-                "this cluster sends no run-completion notifications: [webhooks] allow is empty on its members",
+                "this cluster calls no completion webhooks: [webhooks] allow is empty on its members",
             )),
         }
     }

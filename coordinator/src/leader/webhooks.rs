@@ -1,11 +1,11 @@
-//! Notifies a run's webhook that the run has ended: a signed HTTP request that is repeated until it is acknowledged.
+//! Calls a run's completion webhook when the run has ended: a signed HTTP request, repeated until it is acknowledged.
 //!
 //! *Invariant:* requests go only to origins that the configuration lists, redirections are not followed, and no proxy
-//! is used: a URL from a user reaches nothing that an operator did not name. A notification stays due in the ledger
+//! is used: a URL from a user reaches nothing that an operator did not name. A webhook stays due in the ledger
 //! until its delivery is logged, so a new leader sends again what the old one may have sent: at least once, under the
 //! same id.
 //!
-//! Absent: notifications before a run's end, and results. The receiver requests results itself.
+//! Absent: calls before a run's end, and results. The receiver requests results itself.
 
 mod message;
 
@@ -24,22 +24,22 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use url::{Origin, Url};
 
-/// How often the leader checks for due notifications.
+/// How often the leader checks for due webhooks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a receiver may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Pause after the first failure. It doubles with each failure, up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
-/// Ledger time after which a notification is given up.
+/// Ledger time after which a webhook is given up.
 const GIVE_UP_AFTER_MS: u64 = 24 * 60 * 60 * 1000;
 /// Concurrent requests, and requests in one round.
 const AT_A_TIME: usize = 8;
 const IN_ONE_ROUND: usize = 16;
-/// HTTP status of a receiver that wants no more notifications.
+/// HTTP status of a receiver that wants no more calls.
 const GONE: u16 = 410;
 
-/// Sends notifications: the HTTP client, the signing key and the allowed origins.
+/// Calls completion webhooks: the HTTP client, the signing key and the allowed origins.
 pub(crate) struct Webhooks {
     http: reqwest::Client,
     key: hmac::Key,
@@ -133,7 +133,7 @@ enum Outcome {
     Never(String),
 }
 
-/// Sends due notifications, for as long as the epoch lasts.
+/// Calls due webhooks, for as long as the epoch lasts.
 pub(crate) async fn deliver(leading: Arc<LeaderState>, hooks: Option<Arc<Webhooks>>) {
     let mut retries = Retries::new(PAUSE, PAUSE_MAX);
     loop {
@@ -176,17 +176,17 @@ async fn settle(
     let delivered = match outcome {
         Outcome::Acknowledged => true,
         Outcome::Never(why) => {
-            tracing::warn!(run = %webhook.run, why, "run-completion notification given up; will not retry");
+            tracing::warn!(run = %webhook.run, why, "completion webhook given up; will not retry");
             false
         }
         Outcome::Again(why) if overdue => {
-            tracing::warn!(run = %webhook.run, why, "run-completion notification given up after a day");
+            tracing::warn!(run = %webhook.run, why, "completion webhook given up after a day");
             false
         }
         Outcome::Again(why) => {
             let (count, pause) = retries.failed(webhook);
             let (run, pause_s) = (webhook.run, pause.as_secs());
-            tracing::warn!(%run, tries = count, why, pause_s, "run-completion notification failed; will retry");
+            tracing::warn!(%run, tries = count, why, pause_s, "completion webhook failed; will retry");
             counter!("rollout_webhooks_total", "outcome" => "failed").increment(1);
             return;
         }
@@ -196,10 +196,10 @@ async fn settle(
     let DueWebhook { run, index, .. } = webhook;
     match leading.applied(OpKind::SettleWebhook(op::SettleWebhook { run, index, delivered })).await
     {
-        Ok(()) => tracing::info!(%run, outcome, "run-completion notification settled"),
+        Ok(()) => tracing::info!(%run, outcome, "completion webhook settled"),
         // This leader or the next one sends it again.
         Err(error) => {
-            tracing::warn!(%run, %error, "could not log the outcome of a run-completion notification; will retry");
+            tracing::warn!(%run, %error, "could not log the outcome of a completion webhook; will retry");
         }
     }
 }

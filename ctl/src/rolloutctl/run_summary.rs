@@ -28,7 +28,7 @@ pub(in crate::rolloutctl) struct Run {
     pub(in crate::rolloutctl) input_closed: bool,
     /// Its rows have left the ledger for a manifest object.
     pub(in crate::rolloutctl) sealed: bool,
-    /// The state of the notification of its end, if its user requested one: due, delivered or given_up.
+    /// The state of its completion webhook, if its user requested one: due, delivered or given_up.
     pub(in crate::rolloutctl) notice: Option<String>,
     pub(in crate::rolloutctl) created_at: Option<String>,
     pub(in crate::rolloutctl) finished_at: Option<String>,

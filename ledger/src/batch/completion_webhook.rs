@@ -1,8 +1,8 @@
-//! Tracks run-completion notifications.
+//! Tracks completion webhooks.
 //!
-//! *Invariant:* if a run's spec has a notification URL, the notification is due from the command that ends the run
+//! *Invariant:* if a run's spec has a webhook URL, the webhook is due from the command that ends the run
 //! until the command that records that it was delivered or given up. Whichever member leads sends it, at least
-//! once. A retry of failed rows reopens the run and cancels its notification.
+//! once. A retry of failed rows reopens the run and cancels its webhook.
 //!
 //! Absent: sending, and what is sent. The leader does that.
 
@@ -14,7 +14,7 @@ use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
 use serde::{Deserialize, Serialize};
 
-/// The coordinator delivered a notification of a run's end, or gave it up.
+/// The coordinator delivered a run's completion webhook, or gave it up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettleWebhook {
     /// The run.
@@ -51,7 +51,7 @@ impl Operation for SettleWebhook {
     }
 }
 
-/// The state of a run-completion notification.
+/// The state of a run's completion webhook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WebhookState {
     /// The run has no webhook, or it has not ended.
@@ -59,7 +59,7 @@ pub enum WebhookState {
     None,
     /// Not yet.
     Due {
-        /// The log index of the end, which identifies the notification.
+        /// The log index of the end, which identifies the call.
         index: u64,
     },
     /// It was acknowledged.
@@ -74,7 +74,7 @@ pub enum WebhookState {
     },
 }
 
-/// A notification that is due.
+/// A completion webhook that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DueWebhook {
     /// The run.
@@ -95,7 +95,7 @@ impl Run {
 }
 
 impl Ledger {
-    /// The notifications that are due, in the order of runs.
+    /// The completion webhooks that are due, in the order of runs.
     pub fn webhooks_due(&self) -> Vec<DueWebhook> {
         let runs = self.runs.values().filter(|run| run.head.state != RunState::Deleting);
         let due = runs.filter_map(|run| match run.head.webhook {
@@ -107,7 +107,7 @@ impl Ledger {
         due.collect()
     }
 
-    /// Records that a notification was acknowledged or given up. Has no effect if it is no longer due.
+    /// Records that a completion webhook was acknowledged or given up. Has no effect if it is no longer due.
     pub(crate) fn settle_webhook(
         &mut self,
         ctx: &Context,

@@ -1,4 +1,4 @@
-//! Quotas of namespaces and run-completion notifications in the model: both are counted from scratch each time.
+//! Quotas of namespaces and completion webhooks in the model: both are counted from scratch each time.
 
 use crate::naive::{Model, Outcome};
 use crate::rows::RowState;

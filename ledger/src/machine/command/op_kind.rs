@@ -179,7 +179,7 @@ operations! {
     37 Swept(crate::batch::sweep_run::Swept),
     /// Changes a namespace's quota.
     38 SetQuota(crate::identity::quota::Quota),
-    /// The coordinator delivered a notification of a run's end, or gave it up.
+    /// The coordinator delivered a run's completion webhook, or gave it up.
     39 SettleWebhook(crate::batch::completion_webhook::SettleWebhook),
     /// An operation on a join token.
     40 Token(crate::identity::token::TokenOp),
