@@ -15,9 +15,8 @@ from rollout.failures import RowError
 
 # JSON has no infinity; the OpenAI API writes this value.
 LEAST_LOGPROB = -9999.0
-# vLLM's finish reasons of a completion that it abandoned: for lack of a grammar or of a lost cache, or stopped by
-# itself. Requests aborted by the host do not end this way: vLLM forgets them. vLLM's own handlers make an error of the
-# first.
+# vLLM's finish reasons of a completion that it abandoned: grammar failed, cache lost, or vLLM aborted the request.
+# Requests aborted by the host do not end this way: vLLM forgets them. vLLM's own handlers make an error of the first.
 GIVEN_UP = {"error", "abort"}
 
 
@@ -48,7 +47,7 @@ def of_completion(ticket: int, output: Any) -> Outcome:
     every = sorted(output.outputs, key=lambda one: one.index)
     for one in every:
         if str(one.finish_reason) in GIVEN_UP:
-            raise RowError("GENERATION_FAILED", f"vLLM gave the completion up: {one.finish_reason}", transient=True)
+            raise RowError("GENERATION_FAILED", f"vLLM aborted the completion: {one.finish_reason}", transient=True)
     if len(every) > 1:
         extra["completions"] = [completion(one) for one in every]
     first = every[0]

@@ -146,7 +146,7 @@ impl Supervisor {
             message = format!("{message} with {} rows started", rows.len());
         }
         if unwanted > 0 {
-            message = format!("{message} and {unwanted} that it was to stop");
+            message = format!("{message} and {unwanted} rows that were being cancelled");
         }
         if stuck {
             let pid = life.killer.pid;
