@@ -218,7 +218,7 @@ fn security(tls: &Tls, ports: [SocketAddr; 2]) -> Result<Security> {
         }
         (None, None, None, true) => Ok(Security::InsecurePlaintext),
         _ => {
-            bail!("[tls] wants ca_file, cert_file and key_file, or insecure_plaintext = true alone")
+            bail!("[tls]: set ca_file, cert_file and key_file, or only insecure_plaintext = true")
         }
     }
 }

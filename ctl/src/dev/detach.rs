@@ -78,7 +78,10 @@ async fn found(layout: &Layout, args: &DevArgs) -> anyhow::Result<()> {
             saved.check(layout, args)?;
         }
         if let Some(pids) = Pids::load(layout)?.filter(|pids| pids.ready && lives(pids.dev)) {
-            let what = format!("it is already running, pid {}, as it was started", pids.dev);
+            let what = format!(
+                "it is already running, pid {}; options of this call do not apply to it",
+                pids.dev
+            );
             to_stderr(&summary(layout, &what));
             return Ok(());
         }

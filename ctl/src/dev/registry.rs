@@ -121,6 +121,6 @@ mod tests {
         assert_eq!(std::fs::read_dir(&records).unwrap().count(), 1, "b is forgotten");
         let shown = table(&remembered(&records).unwrap());
         assert_eq!(shown.lines().count(), 2, "{shown}");
-        assert!(shown.contains("is no description of a cluster"), "{shown}");
+        assert!(shown.contains("is not a valid description of a cluster"), "{shown}");
     }
 }

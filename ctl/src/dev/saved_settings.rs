@@ -110,8 +110,9 @@ impl Saved {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).context(format!("cannot read {}", path.display())),
         };
-        let saved: Self = serde_json::from_slice(&text)
-            .with_context(|| format!("{} is no description of a cluster", path.display()))?;
+        let saved: Self = serde_json::from_slice(&text).with_context(|| {
+            format!("{} is not a valid description of a cluster", path.display())
+        })?;
         if saved.format != FORMAT || saved.members.is_empty() {
             bail!("{} has format {}, expected {FORMAT}", path.display(), saved.format);
         }

@@ -71,7 +71,7 @@ impl Mapping {
                 let names: Vec<&str> = allowed.map(|column| column.name(task)).collect();
                 let message = match nearest(field, names.iter().copied()) {
                     Some(near) => format!("{field:?} is not a field; did you mean {near:?}?"),
-                    None => format!("{field:?} is no field; known are {}", names.join(", ")),
+                    None => format!("unknown field {field:?}; the fields are {}", names.join(", ")),
                 };
                 return Err(("input.columns", message));
             };

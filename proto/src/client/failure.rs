@@ -66,7 +66,10 @@ pub enum ClientError {
     #[error("{0}")]
     Endpoint(#[from] EndpointError),
     /// There is no endpoint to call.
-    #[error("no endpoint is configured and no member list is saved")]
+    #[error(
+        "no endpoint is configured and no member list is saved; give a member with --endpoint or ROLLOUT_ENDPOINTS, \
+         or a context file with ROLLOUT_CONTEXT"
+    )]
     NoEndpoints,
     /// The saved member list cannot be read.
     #[error("members file {path}: {cause}: remove it to start from the configured endpoints")]
