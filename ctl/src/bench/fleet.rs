@@ -184,10 +184,11 @@ impl Verb for Box<FleetArgs> {
         print_note(format_args!(
             "comparing rows between processes, row counts with the ledger, and the members' states"
         ));
-        let some = fleet.args.lose_share > 0.0;
-        let away = check::Away { some, for_good: some && fleet.args.lose_for.is_none() };
+        let any = fleet.args.lose_share > 0.0;
+        let permanently = any && fleet.args.lose_for.is_none();
+        let cut_off = check::CutOffWorkers { any, permanently };
         let Fleet { target, processes, .. } = &mut fleet;
-        let mut settled = check::check(target, processes, &runs, away).await?;
+        let mut settled = check::check(target, processes, &runs, cut_off).await?;
         settled.epoch_changes =
             status::survey(target.admin()).await.coord_epoch.saturating_sub(first);
         output::emit_next(globals.format, &settled)?;

@@ -163,7 +163,7 @@ impl fmt::Display for Witness {
         let Self { answers, of, .. } = self;
         let but = match self.shortest {
             true => "; without the last of them there is one",
-            false => "; a shorter prefix may have none either, the budget did not tell",
+            false => "; a shorter prefix may also fail; the search budget ran out",
         };
         writeln!(f, "no order explains the first {answers} of its {of} answers{but}")?;
         writeln!(f, "the answer that none explains:")?;

@@ -20,7 +20,7 @@ pub(super) fn write(page: &mut String, pools: BTreeMap<String, Pool>, rows_per_s
     if pools.is_empty() {
         return;
     }
-    let mut tell = |name: &str, value: &dyn Fn(&Pool) -> u64| {
+    let mut write_gauge = |name: &str, value: &dyn Fn(&Pool) -> u64| {
         // Writing to a string cannot fail.
         let _ = writeln!(page, "# TYPE {name} gauge");
         for (model, pool) in &pools {
@@ -28,11 +28,11 @@ pub(super) fn write(page: &mut String, pools: BTreeMap<String, Pool>, rows_per_s
         }
         page.push('\n');
     };
-    tell("rollout_pool_rows_pending", &|pool| pool.pending);
-    tell("rollout_pool_rows_running", &|pool| pool.running);
-    tell("rollout_pool_slots", &|pool| pool.slots);
-    tell("rollout_pool_slots_idle", &|pool| pool.idle);
-    tell("rollout_pool_desired_slots", &|pool| desired_slots(pool, rows_per_slot));
+    write_gauge("rollout_pool_rows_pending", &|pool| pool.pending);
+    write_gauge("rollout_pool_rows_running", &|pool| pool.running);
+    write_gauge("rollout_pool_slots", &|pool| pool.slots);
+    write_gauge("rollout_pool_slots_idle", &|pool| pool.idle);
+    write_gauge("rollout_pool_desired_slots", &|pool| desired_slots(pool, rows_per_slot));
 }
 
 /// A label's value in Prometheus's text format.
@@ -82,11 +82,11 @@ mod tests {
         let pool = |n: u64| Pool { pending: n, running: 1, slots: 2, idle: 1 };
         let many: BTreeMap<String, Pool> =
             (0..100).map(|n| (format!("m{n:03}"), pool(n))).collect();
-        let told = fold(many);
-        assert_eq!(told.len(), POOLS_MAX);
-        assert_eq!(told.values().map(|p| p.pending).sum::<u64>(), (0..100).sum::<u64>());
-        assert_eq!(told["m099"], pool(99));
-        assert_eq!(told[OTHER].pending, (0..37).sum::<u64>());
+        let folded = fold(many);
+        assert_eq!(folded.len(), POOLS_MAX);
+        assert_eq!(folded.values().map(|p| p.pending).sum::<u64>(), (0..100).sum::<u64>());
+        assert_eq!(folded["m099"], pool(99));
+        assert_eq!(folded[OTHER].pending, (0..37).sum::<u64>());
         assert_eq!(fold(BTreeMap::from([("m".into(), pool(1))])).len(), 1);
     }
 
@@ -97,14 +97,14 @@ mod tests {
         assert_eq!(page, "");
         let pool = Pool { pending: 250, running: 8, slots: 2, idle: 1 };
         write(&mut page, BTreeMap::from([("a \"b\"\\\n".to_owned(), pool)]), 100);
-        let told = [
+        let gauges = [
             ("rows_pending", 250),
             ("rows_running", 8),
             ("slots", 2),
             ("slots_idle", 1),
             ("desired_slots", 3),
         ];
-        let lines = told.map(|(of, value)| {
+        let lines = gauges.map(|(of, value)| {
             let name = format!("rollout_pool_{of}");
             format!("# TYPE {name} gauge\n{name}{{model=\"a \\\"b\\\"\\\\\\n\"}} {value}\n\n")
         });

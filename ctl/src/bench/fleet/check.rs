@@ -20,15 +20,15 @@ use crate::rolloutctl::cluster::verify;
 
 /// Effects of lost workers that the proof must tolerate.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Away {
+pub(super) struct CutOffWorkers {
     /// Some were cut off. A worker starts its rows for as long as its last answered heartbeat allows, and the leader
     /// does not hear of that; so rows that it started may be granted again.
-    pub(super) some: bool,
+    pub(super) any: bool,
     /// They never came back, and the leader may have accepted results for which they never got the answer.
-    pub(super) for_good: bool,
+    pub(super) permanently: bool,
 }
 
-/// Compares everything with everything.
+/// Compares workers' results with the ledger, run by run.
 ///
 /// # Errors
 /// The first difference, naming the run.
@@ -36,7 +36,7 @@ pub(super) async fn check(
     target: &Target,
     processes: &mut PartProcesses,
     runs: &Runs,
-    away: Away,
+    cut_off: CutOffWorkers,
 ) -> anyhow::Result<FleetSettled> {
     let mut settled = FleetSettled::default();
     let (tally, _) = processes.report(false).await?;
@@ -67,7 +67,7 @@ pub(super) async fn check(
         );
         ensure!(counts.failed == 0, "run {run}: {} rows failed", counts.failed);
         ensure!(
-            counts.done == accepted || away.for_good && counts.done > accepted,
+            counts.done == accepted || cut_off.permanently && counts.done > accepted,
             "run {run}: the ledger has {} rows done, the workers were told of {accepted}",
             counts.done
         );
@@ -83,7 +83,7 @@ pub(super) async fn check(
         tally.examples.join("; ")
     );
     ensure!(
-        settled.started_again == 0 || away.some,
+        settled.started_again == 0 || cut_off.any,
         "{} rows were started again, though no worker was cut off",
         settled.started_again
     );
