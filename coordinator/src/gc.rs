@@ -13,11 +13,11 @@ use rollout_config::coordinator::Retention;
 use std::sync::Arc;
 
 /// Collects garbage for as long as the epoch lasts.
-pub(crate) fn start(leading: &Arc<LeaderState>, stores: &RunStores, retention: Retention) {
-    let runs = runs::collect_runs(leading.clone(), stores.clone(), retention);
-    tokio::spawn(leading.clone().until_ended(runs));
-    let checkpoints = checkpoints::collect_checkpoints(leading.clone(), stores.cluster().clone());
-    tokio::spawn(leading.clone().until_ended(checkpoints));
-    let orphans = orphans::sweep_orphans(leading.clone(), stores.cluster().clone(), retention);
-    tokio::spawn(leading.clone().until_ended(orphans));
+pub(crate) fn start(leader: &Arc<LeaderState>, stores: &RunStores, retention: Retention) {
+    let runs = runs::collect_runs(leader.clone(), stores.clone(), retention);
+    tokio::spawn(leader.clone().until_ended(runs));
+    let checkpoints = checkpoints::collect_checkpoints(leader.clone(), stores.cluster().clone());
+    tokio::spawn(leader.clone().until_ended(checkpoints));
+    let orphans = orphans::sweep_orphans(leader.clone(), stores.cluster().clone(), retention);
+    tokio::spawn(leader.clone().until_ended(orphans));
 }

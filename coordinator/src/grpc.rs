@@ -129,10 +129,10 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// The open epoch, if this member leads and its lease is valid.
-    pub(crate) fn leading(&self) -> Result<Arc<LeaderState>, RpcError> {
-        let leading = self.current.read().clone();
-        match leading {
-            Some(leading) if self.node.lease_valid() => Ok(leading),
+    pub(crate) fn leader_state(&self) -> Result<Arc<LeaderState>, RpcError> {
+        let leader = self.current.read().clone();
+        match leader {
+            Some(leader) if self.node.lease_valid() => Ok(leader),
             Some(_) => Err(RpcError::new(ErrorCode::NoQuorum, "no quorum confirms the lease")
                 .with_outcome(Outcome::NotApplied)),
             None if self.node.is_waiting() => Err(RpcError::new(
@@ -147,11 +147,11 @@ impl Shared {
     /// The open epoch, once everything committed before now can be read.
     pub(crate) async fn reading(&self) -> Result<Arc<LeaderState>, RpcError> {
         if seeded(Bug::StaleRead)
-            && let Some(leading) = self.current.read().clone()
+            && let Some(leader) = self.current.read().clone()
         {
-            return Ok(leading);
+            return Ok(leader);
         }
-        let leading = self.leading()?;
+        let leader = self.leader_state()?;
         let read = tokio::select! {
             read = self.node.read_index() => read,
             () = self.node.quorum_lost() => {
@@ -159,7 +159,7 @@ impl Shared {
             }
         };
         match read {
-            Ok(_) => Ok(leading),
+            Ok(_) => Ok(leader),
             Err(e) => Err(reject::not_leader(e.leader.as_ref()).with_members(self.members())),
         }
     }
@@ -175,7 +175,7 @@ impl Shared {
             return self.reading().await.map(Some);
         }
         if self.node.is_waiting() {
-            return self.leading().map(|_| None);
+            return self.leader_state().map(|_| None);
         }
         let identity = request.extensions().get::<PeerInfo>().map(|peer| &peer.identity);
         if !identity.is_some_and(|who| who.acts_as(Role::Admin) || who.role == Role::Member) {
@@ -228,11 +228,11 @@ impl Shared {
         request: Option<&v1::RequestId>,
     ) -> Result<RequestId, RpcError> {
         if is_dry_run() {
-            self.leading()?;
+            self.leader_state()?;
             return Ok(dry_run::NO_REQUEST);
         }
         let id = convert::request_in(request)?;
-        self.leading()?;
+        self.leader_state()?;
         let holds = self.node.ledger(|l| {
             let caller = holder_of(identity, l.version());
             let holder = l.client_holder(id.session)?;
@@ -285,10 +285,10 @@ impl Shared {
         }
         audit::requested(request);
         log_position::of_several_looks();
-        let leading = self.leading()?;
+        let leader = self.leader_state()?;
         full_disk::check(&self.node, &self.config.name, [&kind])?;
-        let (at, reply) = self.proposed(leading.proposer.op_at(Op { request, kind })).await?;
-        log_position::applied(leading.epoch, at);
+        let (at, reply) = self.proposed(leader.proposer.op_at(Op { request, kind })).await?;
+        log_position::applied(leader.epoch, at);
         match reply {
             Reply::Rejected(why) => Err(reject::rejected(&why)),
             reply => Ok((at.index, reply)),
@@ -300,10 +300,10 @@ impl Shared {
     pub(crate) async fn apply_all(&self, ops: Vec<Op>) -> Result<Reply, RpcError> {
         audit::requested(ops.iter().find_map(|op| op.request));
         log_position::of_several_looks();
-        let leading = self.leading()?;
+        let leader = self.leader_state()?;
         full_disk::check(&self.node, &self.config.name, ops.iter().map(|op| &op.kind))?;
-        let Applied { at, replies } = self.proposed(leading.proposer.ops(ops)).await?;
-        log_position::applied(leading.epoch, at);
+        let Applied { at, replies } = self.proposed(leader.proposer.ops(ops)).await?;
+        log_position::applied(leader.epoch, at);
         if let Some(Reply::Rejected(why)) = replies.iter().find(|r| matches!(r, Reply::Rejected(_)))
         {
             return Err(reject::rejected(why));

@@ -53,7 +53,7 @@ async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
 
 /// Whether this member serves, and its status as a text.
 pub(crate) fn standing(shared: &Shared) -> (bool, String) {
-    if shared.leading().is_ok() {
+    if shared.leader_state().is_ok() {
         return (true, "leading".into());
     }
     match shared.node.heard_leader() {

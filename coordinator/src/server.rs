@@ -115,7 +115,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     });
     let servers = ports.serve(&shares, (shared.clone(), audit), store, &stop);
     let retention = shared.config.retention;
-    let collect = move |leading: &Arc<LeaderState>| gc::start(leading, &stores, retention);
+    let collect = move |leader: &Arc<LeaderState>| gc::start(leader, &stores, retention);
     let workers = shared.config.workers.clone();
     let follow = state::follow(node.clone(), workers, current.clone(), fence, (hooks, collect));
     let following = tokio::spawn(follow);
@@ -306,9 +306,9 @@ impl Signals {
 }
 
 async fn stop_gently(node: &Node, current: &state::Current, stop: &CancellationToken) {
-    let leading = current.read().clone();
-    if let Some(leading) = leading {
-        leading.report_own_stop().await;
+    let leader = current.read().clone();
+    if let Some(leader) = leader {
+        leader.report_own_stop().await;
     }
     if node.lease_valid() {
         match node.leave_to_stop().await {

@@ -22,22 +22,22 @@ use std::time::Duration;
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// Removes checkpoints that are to be deleted, for as long as the epoch lasts.
-pub(crate) async fn collect_checkpoints(leading: Arc<LeaderState>, store: BlobStore) {
+pub(crate) async fn collect_checkpoints(leader: Arc<LeaderState>, store: BlobStore) {
     let mut swept = tokio::time::Instant::now();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let going: Vec<(JobName, u32)> = leading.node.ledger(|l| {
+        let going: Vec<(JobName, u32)> = leader.node.ledger(|l| {
             let all = l.trainings().flat_map(|training| training.checkpoints().collect::<Vec<_>>());
             let going = all.filter(|checkpoint| checkpoint.state() == CheckpointState::Going);
             going.map(|checkpoint| (checkpoint.job.clone(), checkpoint.number)).collect()
         });
         let mut failed = false;
         for (job, number) in going {
-            failed |= !log_result(&job, number, remove(&leading, &store, &job, number).await);
+            failed |= !log_result(&job, number, remove(&leader, &store, &job, number).await);
         }
         if swept.elapsed() >= SWEEP_EVERY {
             swept = tokio::time::Instant::now();
-            if let Err(error) = sweep(&leading, &store).await {
+            if let Err(error) = sweep(&leader, &store).await {
                 tracing::warn!(%error, "could not sweep orphaned objects of checkpoints; will retry");
             }
         }
@@ -59,7 +59,7 @@ fn log_result(job: &JobName, number: u32, result: Result<(), GcError>) -> bool {
 }
 
 async fn remove(
-    leading: &LeaderState,
+    leader: &LeaderState,
     store: &BlobStore,
     job: &JobName,
     number: u32,
@@ -67,8 +67,8 @@ async fn remove(
     let prefix = rollout_storage::checkpoint_prefix(&job.namespace, &job.job, number);
     let listed = store.list(&prefix).await?;
     // If the job was deleted and created again under its name, the same numbers belong to other checkpoints.
-    still_leads(leading).await?;
-    let goes = leading.node.ledger(|l| {
+    still_leads(leader).await?;
+    let goes = leader.node.ledger(|l| {
         let training = l.training(job);
         let mut all = training.iter().flat_map(|t| t.checkpoints().collect::<Vec<_>>());
         all.any(|c| c.number == number && c.state() == CheckpointState::Going)
@@ -78,20 +78,20 @@ async fn remove(
     }
     remove_all(store, listed).await?;
     let op = CheckpointOp::Forget { job: job.clone(), number };
-    propose(leading, OpKind::Checkpoint(op)).await
+    propose(leader, OpKind::Checkpoint(op)).await
 }
 
 /// Confirms that the ledger here is at least as new as this call.
-async fn still_leads(leading: &LeaderState) -> Result<(), GcError> {
-    let read = leading.node.read_index().await;
+async fn still_leads(leader: &LeaderState) -> Result<(), GcError> {
+    let read = leader.node.read_index().await;
     read.map(drop).map_err(|error| GcError::Deposed(error.to_string()))
 }
 
 /// Removes objects of forgotten checkpoints, written by a trainer that did not know yet, and temporary files of killed
 /// writers.
-async fn sweep(leading: &LeaderState, store: &BlobStore) -> Result<(), GcError> {
+async fn sweep(leader: &LeaderState, store: &BlobStore) -> Result<(), GcError> {
     let jobs: Vec<JobName> =
-        leading.node.ledger(|l| l.trainings().map(|training| training.name().clone()).collect());
+        leader.node.ledger(|l| l.trainings().map(|training| training.name().clone()).collect());
     for job in jobs {
         let prefix = rollout_storage::training_prefix(&job.namespace, &job.job);
         let abandoned = store.remove_abandoned(&prefix).await?;
@@ -99,8 +99,8 @@ async fn sweep(leading: &LeaderState, store: &BlobStore) -> Result<(), GcError> 
         // List objects first. The ledger is read afterward, by a confirmed leader, and so has every checkpoint that
         // began before the listing.
         let listed = store.list(&prefix).await?;
-        still_leads(leading).await?;
-        let live_folders: BTreeSet<String> = leading.node.ledger(|l| {
+        still_leads(leader).await?;
+        let live_folders: BTreeSet<String> = leader.node.ledger(|l| {
             let training = l.training(&job);
             let numbers =
                 training.iter().flat_map(|t| t.checkpoints().map(|c| c.number).collect::<Vec<_>>());

@@ -77,7 +77,7 @@ struct Orphans {
 
 /// Sweeps for as long as the epoch lasts.
 pub(crate) async fn sweep_orphans(
-    leading: Arc<LeaderState>,
+    leader: Arc<LeaderState>,
     store: BlobStore,
     retention: Retention,
 ) {
@@ -85,29 +85,28 @@ pub(crate) async fn sweep_orphans(
         return;
     }
     let age = Duration::from_millis(retention.sweep_age_ms);
-    let mut orphans = Orphans::new(store, &leading.cluster_id, age);
+    let mut orphans = Orphans::new(store, &leader.cluster_id, age);
     loop {
         tokio::time::sleep(Duration::from_millis(retention.sweep_every_ms)).await;
-        if let Err(error) = round(&leading, &mut orphans).await {
+        if let Err(error) = round(&leader, &mut orphans).await {
             tracing::warn!(%error, "could not sweep orphaned objects; will retry");
         }
     }
 }
 
-async fn round(leading: &LeaderState, orphans: &mut Orphans) -> Result<(), GcError> {
+async fn round(leader: &LeaderState, orphans: &mut Orphans) -> Result<(), GcError> {
     let looked = orphans.look().await?;
-    let without = without_run(leading, looked.found.clone()).await?;
+    let without = without_run(leader, looked.found.clone()).await?;
     let due = orphans.judge(&looked, without, Instant::now()).await;
-    let is_orphan =
-        async |folder: Folder| Ok(!without_run(leading, vec![folder]).await?.is_empty());
+    let is_orphan = async |folder: Folder| Ok(!without_run(leader, vec![folder]).await?.is_empty());
     orphans.remove(due, is_orphan).await
 }
 
 /// Those folders that no run has, as of a read after they were listed.
-async fn without_run(leading: &LeaderState, found: Vec<Folder>) -> Result<Vec<Folder>, GcError> {
-    let read = leading.node.read_index().await;
+async fn without_run(leader: &LeaderState, found: Vec<Folder>) -> Result<Vec<Folder>, GcError> {
+    let read = leader.node.read_index().await;
     read.map_err(|error| GcError::Deposed(error.to_string()))?;
-    Ok(leading.node.ledger(|l| {
+    Ok(leader.node.ledger(|l| {
         let all = found.into_iter();
         all.filter(|f| !l.has_folder(&f.namespace, &f.folder)).collect()
     }))

@@ -81,7 +81,7 @@ enum Step {
 
 /// Runs due steps for as long as the epoch lasts, a few runs concurrently. A failing run delays no other.
 pub(crate) async fn collect_runs(
-    leading: Arc<LeaderState>,
+    leader: Arc<LeaderState>,
     stores: RunStores,
     retention: Retention,
 ) {
@@ -101,21 +101,21 @@ pub(crate) async fn collect_runs(
             }
             _ = look.tick() => {}
         }
-        let mut due = due(&leading, &retention);
+        let mut due = due(&leader, &retention);
         retries.keep(&due);
         due.retain(|at| !under_way.contains(at));
         for at in retries.ready(due, AT_A_TIME) {
             if steps.len() < AT_A_TIME && under_way.insert(at) {
-                let (leading, stores) = (leading.clone(), stores.clone());
-                steps.push(Box::pin(async move { (at, take(&leading, &stores, at).await) }));
+                let (leader, stores) = (leader.clone(), stores.clone());
+                steps.push(Box::pin(async move { (at, take(&leader, &stores, at).await) }));
             }
         }
     }
 }
 
-fn due(leading: &LeaderState, retention: &Retention) -> Vec<(RunNo, Step)> {
-    let (now, ttl_ms, keep_ms) = (leading.now(), retention.run_ttl_ms, retention.retention_ms);
-    let due = leading.node.ledger(|l| l.forgettable(now, ttl_ms, keep_ms));
+fn due(leader: &LeaderState, retention: &Retention) -> Vec<(RunNo, Step)> {
+    let (now, ttl_ms, keep_ms) = (leader.now(), retention.run_ttl_ms, retention.retention_ms);
+    let due = leader.node.ledger(|l| l.forgettable(now, ttl_ms, keep_ms));
     let of = |runs: Vec<RunNo>, step| runs.into_iter().map(move |run| (run, step));
     of(due.seal, Step::Seal)
         .chain(of(due.sweep, Step::Sweep))
@@ -125,14 +125,14 @@ fn due(leading: &LeaderState, retention: &Retention) -> Vec<(RunNo, Step)> {
 }
 
 /// Runs a step. Returns whether it succeeded.
-async fn take(leading: &LeaderState, stores: &RunStores, (run, step): (RunNo, Step)) -> bool {
+async fn take(leader: &LeaderState, stores: &RunStores, (run, step): (RunNo, Step)) -> bool {
     let (what, result) = match step {
-        Step::Seal => ("sealed", seal(leading, stores, run).await),
-        Step::Sweep => ("swept", sweep(leading, stores, run).await),
+        Step::Seal => ("sealed", seal(leader, stores, run).await),
+        Step::Sweep => ("swept", sweep(leader, stores, run).await),
         Step::Delete => {
-            ("deleted", propose(leading, OpKind::DeleteRun(op::DeleteRun { run })).await)
+            ("deleted", propose(leader, OpKind::DeleteRun(op::DeleteRun { run })).await)
         }
-        Step::Forget => ("forgotten", remove(leading, stores, run).await),
+        Step::Forget => ("forgotten", remove(leader, stores, run).await),
     };
     match &result {
         Ok(()) => tracing::info!(%run, "run {what}"),
@@ -141,19 +141,19 @@ async fn take(leading: &LeaderState, stores: &RunStores, (run, step): (RunNo, St
     result.is_ok()
 }
 
-pub(crate) async fn propose(leading: &LeaderState, kind: OpKind) -> Result<(), GcError> {
-    leading.applied(kind).await.map_err(GcError::Refused)
+pub(crate) async fn propose(leader: &LeaderState, kind: OpKind) -> Result<(), GcError> {
+    leader.applied(kind).await.map_err(GcError::Refused)
 }
 
-async fn seal(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), GcError> {
-    let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
+async fn seal(leader: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), GcError> {
+    let Some(view) = leader.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let store = stores.open(&view.spec.store_url)?;
     let mut chunks = Vec::new();
     for first_segment in (0..view.segments).step_by(CHUNK_SEGMENTS as usize) {
         let end = view.segments.min(first_segment + CHUNK_SEGMENTS);
         let mut segments = Vec::with_capacity((end - first_segment) as usize);
         for number in first_segment..end {
-            let segment = leading.node.ledger(|l| l.segment_view(no, SegmentNo(number)));
+            let segment = leader.node.ledger(|l| l.segment_view(no, SegmentNo(number)));
             // This leader has sealed it meanwhile.
             let Some(segment) = segment else { return Ok(()) };
             if number == 0 {
@@ -172,7 +172,7 @@ async fn seal(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<()
     let manifest = v1::SealedRun { format: FORMAT, run, spec, chunks };
     let (manifest, _) = put(&store, &view, manifest.encode_to_vec()).await?;
     let ended_index = view.ended_index;
-    propose(leading, OpKind::Seal(op::Seal { run: no, manifest, ended_index })).await
+    propose(leader, OpKind::Seal(op::Seal { run: no, manifest, ended_index })).await
 }
 
 /// Checks that the run's first segment is there, before anything is written. A directory where the store is not
@@ -203,8 +203,8 @@ async fn put(
 
 /// Removes parts and texts that no row names (those of refused attempts, of attempts before the last, and of abandoned
 /// uploads), and refused manifests.
-async fn sweep(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), GcError> {
-    let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
+async fn sweep(leader: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), GcError> {
+    let Some(view) = leader.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let Some(sealed) = &view.sealed else { return Ok(()) };
     let store = stores.open(&view.spec.store_url)?;
     let manifest =
@@ -217,7 +217,7 @@ async fn sweep(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(
         metrics::counter!(metric).increment(orphans.len() as u64);
         remove_all(&store, orphans).await?;
     }
-    propose(leading, OpKind::Swept(op::Swept { run: no })).await
+    propose(leader, OpKind::Swept(op::Swept { run: no })).await
 }
 
 /// Every object that a manifest needs, including itself but not the input segments.
@@ -243,8 +243,8 @@ async fn read<M: Message + Default>(store: &BlobStore, blob: &v1::BlobRef) -> Re
     M::decode(bytes).map_err(|error| unreadable(error.to_string()))
 }
 
-async fn remove(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), GcError> {
-    let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
+async fn remove(leader: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), GcError> {
+    let Some(view) = leader.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let store = stores.open(&view.spec.store_url)?;
     let prefix = rollout_storage::run_prefix(&view.namespace, &view.folder);
     let keys = store.list(&prefix).await?;
@@ -256,8 +256,8 @@ async fn remove(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<
     }
     remove_all(&store, keys).await?;
     store.prune(&prefix).await?;
-    leading.remove_folder(no);
-    propose(leading, OpKind::ForgetRun(op::ForgetRun { run: no })).await
+    leader.remove_folder(no);
+    propose(leader, OpKind::ForgetRun(op::ForgetRun { run: no })).await
 }
 
 pub(crate) async fn remove_all(store: &BlobStore, keys: Vec<String>) -> Result<(), BlobError> {

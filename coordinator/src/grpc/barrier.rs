@@ -66,8 +66,8 @@ impl v1::barrier_server::Barrier for BarrierService {
             Reply::Participant { incarnation, keep_alive_ms } => {
                 // The arrival is in the log. A member that no longer leads leaves the keep-alive to the next leader,
                 // and reads the state.
-                if let Ok(leading) = self.shared.leading() {
-                    leading.keep_alives.record_message(incarnation, leading.now());
+                if let Ok(leader) = self.shared.leader_state() {
+                    leader.keep_alives.record_message(incarnation, leader.now());
                 }
                 let header = Some(self.shared.header());
                 Ok(Response::new(v1::ArriveResponse {

@@ -131,7 +131,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         if r.progress.len() > limits::TRAINER_SHARDS_MAX {
             return Err(convert::invalid("too many shards in one report").into());
         }
-        self.shared.leading()?;
+        self.shared.leader_state()?;
         self.check_report(&by, r.number, &report).await?;
         let mut progress = Vec::with_capacity(r.progress.len());
         for said in r.progress {
@@ -264,7 +264,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         let job = job_in(&identity, r.job)?;
         let (trainer, on_loss) = (decl_in(r.trainer)?, on_loss_in(r.on_loss)?);
         let name = trainer.name.clone();
-        self.shared.leading()?;
+        self.shared.leader_state()?;
         let base = self.shared.node.ledger(|l| Base::of(l, &job, r.round, r.from));
         if let Some(base) = base {
             self.bases.check(base).await?;

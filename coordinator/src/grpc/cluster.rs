@@ -118,7 +118,7 @@ fn round_trips_out(trips: &RoundTrips) -> v1::RoundTrips {
 }
 
 /// A worker as the ledger knows it and, if this member leads, when it was last heard.
-fn worker_out(leading: Option<&LeaderState>, w: WorkerView) -> v1::WorkerInfo {
+fn worker_out(leader: Option<&LeaderState>, w: WorkerView) -> v1::WorkerInfo {
     let state = match w.state {
         WorkerState::Ready => "ready",
         WorkerState::Suspect { .. } => "suspect",
@@ -144,14 +144,12 @@ fn worker_out(leading: Option<&LeaderState>, w: WorkerView) -> v1::WorkerInfo {
         state: state.into(),
         address: w.address,
         draining: w.drain.is_some(),
-        drain_left_ms: leading
-            .zip(w.drain)
-            .map_or(0, |(leading, drain)| leading.drain_left_ms(drain)),
-        silent_ms: leading.map_or(0, |l| l.liveness.silence(w.session, l.now()).as_millis() as u64),
+        drain_left_ms: leader.zip(w.drain).map_or(0, |(leader, drain)| leader.drain_left_ms(drain)),
+        silent_ms: leader.map_or(0, |l| l.liveness.silence(w.session, l.now()).as_millis() as u64),
         slots: slots.collect(),
         versions: w.versions.into_iter().collect(),
-        started_rows: leading.map_or(0, |leading| {
-            leading.liveness.started(w.session).iter().map(|held| held.rows.len()).sum()
+        started_rows: leader.map_or(0, |leader| {
+            leader.liveness.started(w.session).iter().map(|held| held.rows.len()).sum()
         }),
     }
 }
@@ -204,7 +202,7 @@ impl v1::cluster_server::Cluster for ClusterService {
     ) -> Result<Response<v1::ListWorkersResponse>, Status> {
         let identity = caller(&request)?;
         let listed = Listed::of(&identity, &request.get_ref().namespace)?;
-        let leading = self.0.reading_for(&request).await?;
+        let leader = self.0.reading_for(&request).await?;
         // Before the read, so that the state is at least as new as the header's index.
         let header = self.0.header();
         listed.check_is_there(&self.0)?;
@@ -213,7 +211,7 @@ impl v1::cluster_server::Cluster for ClusterService {
             sessions.filter_map(|id| l.worker_view(id)).collect::<Vec<_>>()
         });
         let mine = views.into_iter().filter(|w| listed.has(&w.namespace));
-        let workers = mine.map(|w| worker_out(leading.as_deref(), w));
+        let workers = mine.map(|w| worker_out(leader.as_deref(), w));
         let workers = workers.collect();
         Ok(Response::new(v1::ListWorkersResponse { header: Some(header), workers }))
     }
@@ -227,7 +225,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         let namespace = namespace_or_default(&r.namespace);
         audit::about("worker", &r.name);
         check_namespace(&identity, &namespace)?;
-        let leading = self.0.reading().await?;
+        let leader = self.0.reading().await?;
         let found = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
         let session = found.ok_or_else(|| no_worker(&namespace, &r.name))?;
         let slot = match r.slot {
@@ -245,9 +243,9 @@ impl v1::cluster_server::Cluster for ClusterService {
             other => other?,
         };
         tracing::info!(by = %identity, worker = r.name, ?slot, cordoned, reason, "worker cordon changed");
-        leading.wake();
+        leader.wake();
         let view = self.0.node.ledger(|l| l.worker_view(session));
-        let worker = view.map(|view| worker_out(Some(&leading), view));
+        let worker = view.map(|view| worker_out(Some(&leader), view));
         Ok(Response::new(v1::CordonWorkerResponse { header: Some(self.0.header()), worker }))
     }
 
@@ -264,7 +262,7 @@ impl v1::cluster_server::Cluster for ClusterService {
             let text = format!("a drain takes a day at most, its reason {REASON_BYTES_MAX} bytes");
             return Err(crate::grpc::convert::invalid(text).into());
         }
-        let leading = self.0.reading().await?;
+        let leader = self.0.reading().await?;
         let found = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
         let session = found.ok_or_else(|| no_worker(&namespace, &r.name))?;
         let id = self.0.request_of_any_client(&identity, r.request.as_ref())?;
@@ -281,9 +279,9 @@ impl v1::cluster_server::Cluster for ClusterService {
         let view = self.0.node.ledger(|l| l.worker_view(session));
         // If the request is a repeat that drained an earlier process, the present process of that name must not drain.
         if view.as_ref().is_some_and(|view| view.drain.is_some()) {
-            leading.send_drain(session, deadline_ms, &r.reason);
+            leader.send_drain(session, deadline_ms, &r.reason);
         }
-        let worker = view.map(|view| worker_out(Some(&leading), view));
+        let worker = view.map(|view| worker_out(Some(&leader), view));
         Ok(Response::new(v1::DrainWorkerResponse { header: Some(self.0.header()), worker }))
     }
 
@@ -292,15 +290,15 @@ impl v1::cluster_server::Cluster for ClusterService {
         request: Request<v1::RequestDigestRequest>,
     ) -> Result<Response<v1::RequestDigestResponse>, Status> {
         check_every_namespace(&caller(&request)?)?;
-        let leading = self.0.leading()?;
+        let leader = self.0.leader_state()?;
         let node = &self.0.node;
         let computed = |index| async move { drop(node.digests(index, COMPUTING_MAX).await) };
         let propose = async {
-            let (index, _) = self.0.proposed(leading.proposer.command(Body::DigestAt)).await?;
+            let (index, _) = self.0.proposed(leader.proposer.command(Body::DigestAt)).await?;
             Ok::<_, RpcError>(index)
         };
         let index = self.0.digest_pace.ask(computed, propose).await?;
-        log_position::applied(leading.epoch, LogPosition { index, position: 0 });
+        log_position::applied(leader.epoch, LogPosition { index, position: 0 });
         Ok(Response::new(v1::RequestDigestResponse { header: Some(self.0.header()), index }))
     }
 

@@ -68,7 +68,7 @@ where
         Either::Right(Box::pin(async move {
             let error = match refused {
                 GateError::Now(error) => error,
-                GateError::Ahead { leading, claimed } => ahead(&shared, &leading, claimed).await,
+                GateError::Ahead { leader, claimed } => ahead(&shared, &leader, claimed).await,
             };
             Ok(Status::from(error.with_members(shared.members())).into_http())
         }))
@@ -80,7 +80,7 @@ enum GateError {
     Now(RpcError),
     /// Its epoch is higher than the one that this member has opened.
     Ahead {
-        leading: Arc<LeaderState>,
+        leader: Arc<LeaderState>,
         claimed: u64,
     },
 }
@@ -100,11 +100,11 @@ fn judge<B>(shared: &Shared, request: &http::Request<B>) -> Result<(), GateError
         return Ok(());
     }
     // A member that does not lead has no epoch to compare with; its service names the leader.
-    let Some(leading) = shared.current.read().clone() else { return Ok(()) };
-    match claimed.cmp(&leading.epoch) {
+    let Some(leader) = shared.current.read().clone() else { return Ok(()) };
+    match claimed.cmp(&leader.epoch) {
         std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Less => Err(GateError::Now(behind(&leading, claimed))),
-        std::cmp::Ordering::Greater => Err(GateError::Ahead { leading, claimed }),
+        std::cmp::Ordering::Less => Err(GateError::Now(behind(&leader, claimed))),
+        std::cmp::Ordering::Greater => Err(GateError::Ahead { leader, claimed }),
     }
 }
 
@@ -129,28 +129,28 @@ fn same_cluster(shared: &Shared, cluster: &str) -> Result<(), RpcError> {
 /// worker repeats the same message to a later leader.
 pub(crate) async fn check_registration(
     shared: &Shared,
-    leading: &LeaderState,
+    leader: &LeaderState,
     (cluster, epoch): (&str, u64),
 ) -> Result<(), RpcError> {
     if cluster.is_empty() {
         return Ok(());
     }
     same_cluster(shared, cluster)?;
-    match epoch > leading.epoch && !seeded(Bug::EpochUnchecked) {
-        true => Err(ahead(shared, leading, epoch).await),
+    match epoch > leader.epoch && !seeded(Bug::EpochUnchecked) {
+        true => Err(ahead(shared, leader, epoch).await),
         false => Ok(()),
     }
 }
 
 /// The error for a sender with a past epoch.
-pub(crate) fn behind(leading: &LeaderState, claimed: u64) -> RpcError {
-    let message = format!("epoch {claimed} is over, {} is open", leading.epoch);
-    RpcError::new(ErrorCode::StaleEpoch, message).with_epoch(leading.epoch)
+pub(crate) fn behind(leader: &LeaderState, claimed: u64) -> RpcError {
+    let message = format!("epoch {claimed} is over, {} is open", leader.epoch);
+    RpcError::new(ErrorCode::StaleEpoch, message).with_epoch(leader.epoch)
 }
 
 /// The error for a sender with an epoch that this leader has not seen: that this member no longer leads or, if a
 /// quorum says that it does, that no leader has opened such an epoch.
-pub(crate) async fn ahead(shared: &Shared, leading: &LeaderState, claimed: u64) -> RpcError {
+pub(crate) async fn ahead(shared: &Shared, leader: &LeaderState, claimed: u64) -> RpcError {
     let confirmed = tokio::select! {
         confirmed = shared.node.barrier() => confirmed,
         // Without a quorum the epoch can be neither confirmed nor denied, and a sender that knows a later leader
@@ -158,18 +158,18 @@ pub(crate) async fn ahead(shared: &Shared, leading: &LeaderState, claimed: u64) 
         () = shared.node.quorum_lost() => return crate::leader::reject::quorum_lost(Outcome::NotApplied),
     };
     match confirmed {
-        Ok(term) if term == leading.epoch => {
+        Ok(term) if term == leader.epoch => {
             tracing::warn!(
                 claimed,
-                open = leading.epoch,
+                open = leader.epoch,
                 "a sender claims an epoch that no leader of this cluster has opened"
             );
             let message = format!(
                 "no leader of this cluster has opened epoch {claimed}: a quorum has just confirmed \
                  that {} is the newest",
-                leading.epoch
+                leader.epoch
             );
-            RpcError::new(ErrorCode::EpochUnknown, message).with_epoch(leading.epoch)
+            RpcError::new(ErrorCode::EpochUnknown, message).with_epoch(leader.epoch)
         }
         Ok(_) => crate::leader::reject::not_leader(None),
         Err(error) => crate::leader::reject::not_leader(error.leader.as_ref()),

@@ -43,12 +43,12 @@ impl v1::items_server::Items for ItemsService {
         if limit > PAGE_MAX {
             return Err(convert::invalid(format!("limit is over {PAGE_MAX}")).into());
         }
-        let leading = self.0.reading_for(&request).await?;
+        let leader = self.0.reading_for(&request).await?;
         let header = self.0.header();
         let no = self.0.find_run(&identity, &r.namespace, &r.run)?;
         self.check_rows_are_here(no, &r.run)?;
         let mut items = self.0.node.ledger(|l| {
-            let now = now(leading.as_deref(), l);
+            let now = now(leader.as_deref(), l);
             let found = l.items(no, state, r.from_row, limit as usize);
             found.into_iter().map(|item| item_out(l, now, no, item)).collect::<Vec<_>>()
         });
@@ -67,7 +67,7 @@ impl v1::items_server::Items for ItemsService {
         request: Request<v1::DescribeItemRequest>,
     ) -> Result<Response<v1::DescribeItemResponse>, Status> {
         let identity = caller(&request)?;
-        let leading = self.0.reading_for(&request).await?;
+        let leader = self.0.reading_for(&request).await?;
         let header = self.0.header();
         let r = request.into_inner();
         let no = self.0.find_run(&identity, &r.namespace, &r.run)?;
@@ -77,7 +77,7 @@ impl v1::items_server::Items for ItemsService {
             let (namespace, folder) = l.run_folder(no)?;
             let segment = l.segment_ref(no, item.segment)?;
             let segment = convert::segment_out(&namespace, &folder, &segment);
-            Some((item_out(l, now(leading.as_deref(), l), no, item), segment))
+            Some((item_out(l, now(leader.as_deref(), l), no, item), segment))
         });
         let (item, segment) = found.ok_or_else(|| {
             let text = format!("run {} has no row {}", r.run, r.row);
@@ -97,7 +97,7 @@ impl v1::items_server::Items for ItemsService {
     ) -> Result<Response<v1::RetryItemsResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let leading = self.0.reading().await?;
+        let leader = self.0.reading().await?;
         let run = self.0.find_run(&identity, &r.namespace, &r.run)?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         let rows = convert::rows_in(r.rows.as_ref())?;
@@ -111,7 +111,7 @@ impl v1::items_server::Items for ItemsService {
                 other => return Err(unexpected(&other)),
             };
         tracing::info!(by = %identity, run = r.run, rows, "retrying failed rows");
-        leading.wake();
+        leader.wake();
         let state = self.0.node.ledger(|l| l.run_view(run).map(|v| v.state));
         let paused = state == Some(RunState::Paused);
         Ok(Response::new(v1::RetryItemsResponse { header: Some(self.0.header()), rows, paused }))
@@ -130,8 +130,8 @@ fn state_in(state: v1::ItemState) -> Result<ItemState, RpcError> {
 }
 
 /// Ledger time as the leader counts it or, at another member, of the last applied entry.
-fn now(leading: Option<&LeaderState>, ledger: &Ledger) -> LedgerMs {
-    leading.map_or_else(|| ledger.clock(), LeaderState::now)
+fn now(leader: Option<&LeaderState>, ledger: &Ledger) -> LedgerMs {
+    leader.map_or_else(|| ledger.clock(), LeaderState::now)
 }
 
 fn item_out(ledger: &Ledger, now: LedgerMs, no: RunNo, item: ItemView) -> v1::Item {

@@ -38,14 +38,14 @@ impl v1::jobs_server::Jobs for JobsService {
         let identity = caller(&request)?;
         let r = request.get_ref();
         let listed = Listed::of(&identity, &r.namespace)?;
-        let leading = self.shared.reading_for(&request).await?;
+        let leader = self.shared.reading_for(&request).await?;
         listed.check_is_there(&self.shared)?;
         let header = Some(self.shared.header());
         let (jobs, more) = self.shared.read_ledger(|l| {
             let (jobs, more) = page_of(l, &listed, r);
             let out = jobs.iter().map(|job| {
                 let training = job.training.as_ref().map(training_summary_out);
-                job_out_with(job, training, leading.as_deref())
+                job_out_with(job, training, leader.as_deref())
             });
             (out.collect::<Vec<_>>(), more)
         });
@@ -58,13 +58,13 @@ impl v1::jobs_server::Jobs for JobsService {
     ) -> Result<Response<v1::JobDescribeResponse>, Status> {
         let identity = caller(&request)?;
         let job = job_in(&identity, request.get_ref().job.clone())?;
-        let leading = self.shared.reading_for(&request).await?;
-        let leading = leading.as_deref();
+        let leader = self.shared.reading_for(&request).await?;
+        let leader = leader.as_deref();
         let header = Some(self.shared.header());
         let url = self.store.url();
         let found = self.shared.read_ledger(|l| {
-            let now = leading.map_or_else(|| l.clock(), LeaderState::now);
-            l.job_overview(&job).map(|overview| describe(&overview, (leading, now), url))
+            let now = leader.map_or_else(|| l.clock(), LeaderState::now);
+            l.job_overview(&job).map(|overview| describe(&overview, (leader, now), url))
         });
         let mut answer = found.ok_or_else(|| no_job(&job))?;
         answer.header = header;
@@ -107,11 +107,11 @@ fn page_of<'a>(
 fn job_out_with(
     job: &JobOverview<'_>,
     training: Option<v1::Job>,
-    leading: Option<&LeaderState>,
+    leader: Option<&LeaderState>,
 ) -> v1::WholeJob {
     v1::WholeJob {
         name: Some(job_out(job.name)),
-        rendezvous: job.participants.map(|view| rendezvous::info(view, leading)),
+        rendezvous: job.participants.map(|view| rendezvous::info(view, leader)),
         training,
         trainers: job.trainers,
         trainers_present: job.trainers_present,
@@ -121,10 +121,10 @@ fn job_out_with(
 
 fn describe(
     job: &JobOverview<'_>,
-    (leading, now): (Option<&LeaderState>, LedgerMs),
+    (leader, now): (Option<&LeaderState>, LedgerMs),
     store_url: &str,
 ) -> v1::JobDescribeResponse {
-    let of_participants = job.participants.map(|view| rendezvous::describe(view, leading));
+    let of_participants = job.participants.map(|view| rendezvous::describe(view, leader));
     let of_participants = of_participants.unwrap_or_default();
     let mut barriers: Vec<_> = job.participants.map_or_else(Vec::new, |view| {
         let all = view.barriers("").take(PAGE_MAX + 1);
@@ -136,7 +136,7 @@ fn describe(
     let checkpoints = job.training.into_iter().flat_map(|t| t.checkpoints().collect::<Vec<_>>());
     v1::JobDescribeResponse {
         header: None,
-        job: Some(job_out_with(job, job.training.as_ref().map(training_out), leading)),
+        job: Some(job_out_with(job, job.training.as_ref().map(training_out), leader)),
         participants: of_participants.participants,
         gone: of_participants.gone,
         barriers,

@@ -47,7 +47,7 @@ impl v1::maintenance_server::Maintenance for MaintenanceService {
         request: Request<v1::SaveSnapshotRequest>,
     ) -> Result<Response<Self::SaveSnapshotStream>, Status> {
         check_every_namespace(&caller(&request)?)?;
-        let leading = self.shared.reading().await?;
+        let leader = self.shared.reading().await?;
         let Ok(permit) = self.room.clone().try_acquire_owned() else {
             let message = "this member is already writing a snapshot for another caller";
             return Err(RpcError::new(ErrorCode::Overloaded, message).into());
@@ -64,7 +64,7 @@ impl v1::maintenance_server::Maintenance for MaintenanceService {
             })?;
         let (out, stream) = mpsc::channel(STREAM_AHEAD);
         let first = v1::SaveSnapshotResponse {
-            header: Some(leading.full_header()),
+            header: Some(leader.full_header()),
             member: self.shared.config.name.clone(),
             index: backup.header().index,
             bytes_estimated: backup.bytes_estimated(),

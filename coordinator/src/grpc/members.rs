@@ -27,7 +27,7 @@ impl MembersService {
 
     /// Refuses at a follower what only the leader can do, and names the leader.
     fn check_leading(&self) -> Result<(), RpcError> {
-        self.0.leading().map(drop)
+        self.0.leader_state().map(drop)
     }
 }
 

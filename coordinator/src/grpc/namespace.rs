@@ -115,7 +115,7 @@ impl v1::namespaces_server::Namespaces for NamespacesService {
         audit::in_namespace(&name);
         // A quota protects other namespaces, so the administrator of one namespace may not raise its own.
         check_every_namespace(&identity)?;
-        let leading = self.0.leading()?;
+        let leader = self.0.leader_state()?;
         let id = self.0.request_of_any_client(&identity, r.request.as_ref())?;
         let quota = Quota {
             namespace: name.clone(),
@@ -126,7 +126,7 @@ impl v1::namespaces_server::Namespaces for NamespacesService {
         };
         self.0.apply(id, OpKind::SetQuota(quota)).await?;
         tracing::info!(by = %identity, namespace = name, "the quota is set");
-        leading.wake();
+        leader.wake();
         let namespace = Some(self.found(&name)?);
         Ok(Response::new(v1::SetQuotaResponse { header: Some(self.0.header()), namespace }))
     }

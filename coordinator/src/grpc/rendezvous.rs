@@ -58,8 +58,8 @@ impl RendezvousService {
             Reply::Participant { incarnation, keep_alive_ms } => {
                 // The join is in the log. A member that no longer leads leaves the keep-alive to the next leader, and
                 // reads the state.
-                if let Ok(leading) = self.shared.leading() {
-                    leading.keep_alives.record_message(incarnation, leading.now());
+                if let Ok(leader) = self.shared.leader_state() {
+                    leader.keep_alives.record_message(incarnation, leader.now());
                 }
                 let header = Some(self.shared.header());
                 Ok(Response::new(v1::JoinResponse { header, ticket: incarnation.0, keep_alive_ms }))
@@ -116,9 +116,9 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let (job, incarnation) = (job_in(&identity, r.job)?, SessionId(r.ticket));
-        let leading = self.shared.leading()?;
+        let leader = self.shared.leader_state()?;
         if self.shared.node.ledger(|l| is_of(l, &job, incarnation)) {
-            leading.keep_alives.record_message(incarnation, leading.now());
+            leader.keep_alives.record_message(incarnation, leader.now());
         }
         let look = |l: &Ledger| outcome(l, &job, incarnation, &self.rosters);
         let found = self.outcomes.until(&identity, r.wait_ms, look).await?;
@@ -144,14 +144,14 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let asked: Vec<(JobName, SessionId)> = all
             .map(|p| Ok((job_in(&identity, p.job)?, SessionId(p.ticket))))
             .collect::<Result<_, RpcError>>()?;
-        let leading = self.shared.leading()?;
+        let leader = self.shared.leader_state()?;
         let answers: Vec<v1::KeepAliveAnswer> = self.shared.node.ledger(|l| {
             asked.iter().map(|(job, incarnation)| alive(l, job, *incarnation)).collect()
         });
         for ((_, incarnation), _) in asked.iter().zip(&answers).filter(|(_, a)| a.gone.is_empty()) {
-            leading.keep_alives.record_message(*incarnation, leading.now());
+            leader.keep_alives.record_message(*incarnation, leader.now());
         }
-        let header = Some(leading.header());
+        let header = Some(leader.header());
         Ok(Response::new(v1::KeepAliveResponse { header, answers }))
     }
 
@@ -197,9 +197,9 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
                 self.waits.until(&identity, r.wait_ms, other).await?;
             }
         }
-        let leading = self.shared.leading()?;
+        let leader = self.shared.leader_state()?;
         let described =
-            self.shared.read_ledger(|l| l.job(&job).map(|j| describe(j, Some(&leading))));
+            self.shared.read_ledger(|l| l.job(&job).map(|j| describe(j, Some(&leader))));
         let mut answer = described.ok_or_else(|| no_job(&job))?;
         answer.header = Some(self.shared.header());
         Ok(Response::new(answer))
@@ -212,15 +212,15 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let listed = Listed::of(&identity, &r.namespace)?;
-        let leading = self.shared.reading().await?;
+        let leader = self.shared.reading().await?;
         listed.check_is_there(&self.shared)?;
         let limit = page(r.limit);
         let mut rendezvous = self.shared.read_ledger(|l| match &listed {
-            Listed::One(namespace) => infos(l.jobs_after(namespace, &r.after), limit + 1, &leading),
+            Listed::One(namespace) => infos(l.jobs_after(namespace, &r.after), limit + 1, &leader),
             Listed::All(_) => {
                 let after = JobName { namespace: r.after_namespace.clone(), job: r.after.clone() };
                 let theirs = l.all_jobs_after(after).filter(|j| listed.has(&j.name().namespace));
-                infos(theirs, limit + 1, &leading)
+                infos(theirs, limit + 1, &leader)
             }
         });
         let more = rendezvous.len() > limit;
@@ -375,26 +375,26 @@ fn counts(view: JobView<'_>) -> v1::RendezvousInfo {
 fn infos<'a>(
     jobs: impl Iterator<Item = JobView<'a>>,
     limit: usize,
-    leading: &LeaderState,
+    leader: &LeaderState,
 ) -> Vec<v1::RendezvousInfo> {
-    jobs.take(limit).map(|job| info(job, Some(leading))).collect()
+    jobs.take(limit).map(|job| info(job, Some(leader))).collect()
 }
 
 /// Without a leader, the time of the last call is left out.
-pub(super) fn info(view: JobView<'_>, leading: Option<&LeaderState>) -> v1::RendezvousInfo {
-    let last_call = view.rendezvous().last_call.zip(leading);
+pub(super) fn info(view: JobView<'_>, leader: Option<&LeaderState>) -> v1::RendezvousInfo {
+    let last_call = view.rendezvous().last_call.zip(leader);
     let last_call_in_ms =
-        last_call.map_or(0, |(at, leading)| at.0.saturating_sub(leading.now().0).max(1));
+        last_call.map_or(0, |(at, leader)| at.0.saturating_sub(leader.now().0).max(1));
     v1::RendezvousInfo { last_call_in_ms, ..counts(view) }
 }
 
 /// Without a leader, the silences are left out.
 pub(super) fn describe(
     view: JobView<'_>,
-    leading: Option<&LeaderState>,
+    leader: Option<&LeaderState>,
 ) -> v1::RendezvousDescribeResponse {
     let silence_ms = |incarnation| {
-        let silence = leading.map(|l| l.keep_alives.silence(incarnation, l.now()));
+        let silence = leader.map(|l| l.keep_alives.silence(incarnation, l.now()));
         silence.map_or(0, |silence| silence.as_millis() as u64)
     };
     let participants = view.participants().map(|p| v1::ParticipantInfo {
@@ -417,7 +417,7 @@ pub(super) fn describe(
     });
     v1::RendezvousDescribeResponse {
         header: None,
-        rendezvous: Some(info(view, leading)),
+        rendezvous: Some(info(view, leader)),
         participants: participants.collect(),
         gone: gone.collect(),
     }

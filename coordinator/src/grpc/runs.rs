@@ -132,7 +132,7 @@ impl v1::runs_server::Runs for RunsService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         // A member that does not lead may not know the run yet, so it must not refuse.
-        self.0.leading()?;
+        self.0.leader_state()?;
         self.check_run(&identity, RunNo(r.run))?;
         let (namespace, folder) =
             self.0.node.ledger(|l| l.run_folder(RunNo(r.run))).unwrap_or_default();
@@ -173,7 +173,7 @@ impl v1::runs_server::Runs for RunsService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         // As in `add_segments`.
-        self.0.leading()?;
+        self.0.leader_state()?;
         self.check_run(&identity, RunNo(r.run))?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         let digest = convert::digest_in(&r.digest)?;
@@ -188,7 +188,7 @@ impl v1::runs_server::Runs for RunsService {
     ) -> Result<Response<v1::ControlRunResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let leading = self.0.reading().await?;
+        let leader = self.0.reading().await?;
         let run = self.0.find_run(&identity, &r.namespace, &r.name)?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         let action = match r.action() {
@@ -200,9 +200,9 @@ impl v1::runs_server::Runs for RunsService {
         let kind = OpKind::ControlRun(op::ControlRun { run, action, reason: r.reason });
         let (index, _) = self.0.apply_at(Some(id), kind).await?;
         if action == RunAction::Cancel {
-            leading.revoke_taken(index, "the run was cancelled");
+            leader.revoke_taken(index, "the run was cancelled");
         }
-        leading.wake();
+        leader.wake();
         let (view, blocked) = self.view(run)?;
         let run = Some(convert::run_out(&view, blocked));
         Ok(Response::new(v1::ControlRunResponse { header: Some(self.0.header()), run }))
@@ -389,7 +389,7 @@ impl v1::runs_server::Runs for RunsService {
 impl RunsService {
     /// One message of a watch, and whether it is the last.
     fn watched(&self, no: RunNo) -> Result<(v1::WatchRunResponse, bool), RpcError> {
-        self.0.leading()?;
+        self.0.leader_state()?;
         let (view, blocked) = self.view(no)?;
         let ended = !matches!(view.state, RunState::Running | RunState::Paused);
         let run = Some(convert::run_out(&view, blocked));

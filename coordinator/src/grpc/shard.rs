@@ -45,17 +45,17 @@ impl ShardsService {
         job: &JobName,
         trainers: &[(String, SessionId)],
     ) -> Result<v1::KeepTrainersResponse, RpcError> {
-        let leading = self.shared.reading().await?;
+        let leader = self.shared.reading().await?;
         let read = self.shared.read_ledger(|l| {
             let lineage = l.training(job).map(|t| generation_out(&t.generation()));
             Some((l.trainers_present(job, trainers), lineage))
         });
         let (present, lineage) = read.ok_or_else(|| reject::not_leader(None))?;
         let present = present.map_err(|why| reject::rejected(&why))?;
-        let (now, mut lost) = (leading.now(), Vec::new());
+        let (now, mut lost) = (leader.now(), Vec::new());
         for ((name, incarnation), present) in trainers.iter().zip(present) {
             match present {
-                true => leading.keep_alives.record_message(*incarnation, now),
+                true => leader.keep_alives.record_message(*incarnation, now),
                 false => lost.push(name.clone()),
             }
         }
@@ -173,7 +173,7 @@ impl v1::shards_server::Shards for ShardsService {
         }
         let asked = r.trainers.into_iter().map(|t| (t.trainer, SessionId(t.ticket)));
         let trainers: Vec<(String, SessionId)> = asked.collect();
-        self.shared.leading()?;
+        self.shared.leader_state()?;
         if self.shared.node.ledger(|l| l.version() >= SILENT_TRAINERS_VERSION) {
             return Ok(Response::new(self.record_keep_alives(&job, &trainers).await?));
         }
@@ -255,7 +255,7 @@ impl v1::shards_server::Shards for ShardsService {
         let r = request.into_inner();
         let by = by_in(&identity, r.by)?;
         // A member that does not lead may not know the dataset yet, so it must not refuse.
-        self.shared.leading()?;
+        self.shared.leader_state()?;
         let samples = samples_of(&self.shared, &by.job, &r.dataset, r.shard, r.end_sample)?;
         let token = Attempt(r.token);
         let shard = ShardRef { dataset: r.dataset, epoch: r.epoch, number: r.shard, token };
@@ -321,8 +321,8 @@ impl v1::shards_server::Shards for ShardsService {
 
 /// Counts the time of a trainer that has joined. A member that no longer leads leaves that to the next leader.
 pub(super) fn record_join(shared: &Shared, incarnation: SessionId) {
-    if let Ok(leading) = shared.leading() {
-        leading.keep_alives.record_message(incarnation, leading.now());
+    if let Ok(leader) = shared.leader_state() {
+        leader.keep_alives.record_message(incarnation, leader.now());
     }
 }
 

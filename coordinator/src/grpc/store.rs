@@ -151,7 +151,7 @@ impl v1::store_server::Store for StoreService {
         let keys = r.awaited.iter().map(|one| one.key.clone()).collect();
         let request = v1::StoreReadRequest { keys, ..Default::default() };
         // A member that does not lead may not know yet that the caller has joined.
-        self.shared.leading()?;
+        self.shared.leader_state()?;
         let incarnation = self.incarnation_in(r.store.as_ref());
         self.check_round_member(&identity, &name, incarnation)?;
         let look = |l: &Ledger| {

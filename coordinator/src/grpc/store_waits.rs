@@ -250,7 +250,7 @@ impl StoreWaits {
             );
             return Err(RpcError::new(ErrorCode::Overloaded, message));
         };
-        let leading = self.shared.reading().await?;
+        let leader = self.shared.reading().await?;
         let registered = self.register(store, awaited);
         let seen_keys = &registered.seen_keys;
         let deadline = Instant::now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
@@ -285,10 +285,10 @@ impl StoreWaits {
                 () = seen_keys.all.notified() => {}
                 () = &mut answer_due => last = true,
                 () = tokio::time::sleep_until(deadline) => last = true,
-                () = leading.ended.cancelled() => last = true,
+                () = leader.ended.cancelled() => last = true,
                 () = tokio::time::sleep(LOOK_EVERY) => {
                     log_position::of_several_looks();
-                    self.shared.leading()?;
+                    self.shared.leader_state()?;
                 }
             }
         }

@@ -26,7 +26,7 @@ impl ClusterService {
     ) -> Result<v1::UpgradeClusterResponse, RpcError> {
         check_every_namespace(identity)?;
         let shared = &self.0;
-        let leading = shared.reading().await?;
+        let leader = shared.reading().await?;
         // If the version is already there, the answer is as of this read.
         let before = shared.read_ledger(Ledger::version);
         let members = supported(shared.node.supported_versions().await)?;
@@ -42,9 +42,9 @@ impl ClusterService {
                 let changed = shared.node.update_member(record).await;
                 changed.map_err(|error| reject::membership(&error))?;
             }
-            let raised = leading.proposer.command(Body::SetVersion(target));
+            let raised = leader.proposer.command(Body::SetVersion(target));
             let (index, _) = shared.proposed(raised).await?;
-            log_position::applied(leading.epoch, LogPosition { index, position: 0 });
+            log_position::applied(leader.epoch, LogPosition { index, position: 0 });
         }
         let version = match r.dry_run {
             true => target,

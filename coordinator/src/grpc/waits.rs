@@ -65,7 +65,7 @@ impl Waits {
         find: impl Fn(&Ledger) -> T,
         enough: impl Fn(&T) -> bool,
     ) -> Result<T, RpcError> {
-        let leading = self.shared.reading().await?;
+        let leader = self.shared.reading().await?;
         let Some(_place) = self.room.take(holder) else {
             let message = format!(
                 "this member holds {WAITS_MAX} waits already, or three quarters of that for {holder}"
@@ -84,12 +84,12 @@ impl Waits {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return Ok(found) },
                 () = tokio::time::sleep_until(until) => return Ok(found),
-                () = leading.ended.cancelled() => return Ok(found),
+                () = leader.ended.cancelled() => return Ok(found),
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
             // If this member no longer leads, the error is not an answer as of the last read.
             log_position::of_several_looks();
-            self.shared.leading()?;
+            self.shared.leader_state()?;
         }
     }
 }

@@ -30,7 +30,7 @@ const OUTBOX: usize = 256;
 /// Serves a stream in a task of its own.
 pub(super) fn start(
     shared: Arc<Shared>,
-    leading: Arc<LeaderState>,
+    leader: Arc<LeaderState>,
     (rooms, newest): (ExchangeRooms, NewestStreams),
     identity: Identity,
     inbound: Streaming<v1::WorkerMessage>,
@@ -38,15 +38,15 @@ pub(super) fn start(
     let (out, queue) = mpsc::channel(OUTBOX);
     let (queue, answers) = newest.open(queue);
     // The first message carries the epoch, before the worker sends anything in an older one.
-    let sent_membership = leading.node.membership_index();
-    let welcome = v1::LeaderMessage { header: Some(leading.full_header()), kind: None };
+    let sent_membership = leader.node.membership_index();
+    let welcome = v1::LeaderMessage { header: Some(leader.full_header()), kind: None };
     let _ = out.try_send(Ok(welcome));
     let own = WorkerStream::new(out.clone());
     let compared = false;
     let (session, room) = (None, None);
     let serving = Serving {
         shared,
-        leading,
+        leader,
         rooms,
         newest,
         queue,
@@ -64,7 +64,7 @@ pub(super) fn start(
 
 struct Serving {
     shared: Arc<Shared>,
-    leading: Arc<LeaderState>,
+    leader: Arc<LeaderState>,
     rooms: ExchangeRooms,
     newest: NewestStreams,
     /// The answers that the worker has not read. The next stream of the worker drops them.
@@ -107,7 +107,7 @@ pub(super) fn held_rows_in(held: &[v1::HeldRows], slots: usize) -> Result<Vec<He
 
 impl Serving {
     async fn run(mut self, mut inbound: Streaming<v1::WorkerMessage>) {
-        let (ended, overrun) = (self.leading.ended.clone(), self.own.overrun.clone());
+        let (ended, overrun) = (self.leader.ended.clone(), self.own.overrun.clone());
         let superseded = self.queue.superseded.clone();
         loop {
             let message = tokio::select! {
@@ -144,7 +144,7 @@ impl Serving {
             }
         }
         if let Some((session, _)) = self.session {
-            let mut streams = self.leading.streams.lock();
+            let mut streams = self.leader.streams.lock();
             if streams.get(&session).is_some_and(|s| Arc::ptr_eq(s, &self.own)) {
                 streams.remove(&session);
             }
@@ -152,18 +152,18 @@ impl Serving {
     }
 
     async fn take(&mut self, message: v1::WorkerMessage) -> Result<(), RpcError> {
-        if !self.leading.node.lease_valid() {
+        if !self.leader.node.lease_valid() {
             return Err(RpcError::new(ErrorCode::NoQuorum, "NO_QUORUM: the lease has run out"));
         }
-        match message.coord_epoch.cmp(&self.leading.epoch) {
+        match message.coord_epoch.cmp(&self.leader.epoch) {
             Ordering::Equal => {}
             _ if seeded(Bug::EpochUnchecked) => {}
-            Ordering::Less => return Err(epoch_gate::behind(&self.leading, message.coord_epoch)),
+            Ordering::Less => return Err(epoch_gate::behind(&self.leader, message.coord_epoch)),
             Ordering::Greater => {
                 let claimed = message.coord_epoch;
                 // The stream may be one of many that name no worker.
                 drop(message);
-                return Err(epoch_gate::ahead(&self.shared, &self.leading, claimed).await);
+                return Err(epoch_gate::ahead(&self.shared, &self.leader, claimed).await);
             }
         }
         let session = SessionId(message.session);
@@ -174,11 +174,11 @@ impl Serving {
             index: l.applied().index,
         });
         let instance = self.speak_for(session, message.instance, &worker)?;
-        self.leading.liveness.record_message(session, self.leading.now());
+        self.leader.liveness.record_message(session, self.leader.now());
         match message.kind {
             Some(Up::Heartbeat(heartbeat)) => self.heartbeat(session, heartbeat, &worker).await,
             Some(Up::Exchange(exchange)) => {
-                let (leading, out) = (self.leading.clone(), self.out.clone());
+                let (leader, out) = (self.leader.clone(), self.out.clone());
                 let room = self.room.clone().ok_or_else(|| session_unknown(session))?;
                 let permit = room.acquire(&exchange, worker.slots).await;
                 // Without a session there are no slots, and the bound does not apply.
@@ -190,7 +190,7 @@ impl Serving {
                 let namespace = room.namespace().to_owned();
                 let origin = dispatch::Origin { session, instance, namespace };
                 let serve = async move {
-                    dispatch::exchange(leading, origin, exchange, out).await;
+                    dispatch::exchange(leader, origin, exchange, out).await;
                     drop(permit);
                 };
                 tokio::spawn(serve.in_current_span());
@@ -223,8 +223,8 @@ impl Serving {
                 l.worker_name(session).map(|(space, name)| (space.to_owned(), name.to_owned()))
             });
             let worker = worker.ok_or_else(|| session_unknown(session))?;
-            let (leading, stream) = (&self.leading, &self.own);
-            let enter = || drop(leading.streams.lock().insert(session, stream.clone()));
+            let (leader, stream) = (&self.leader, &self.own);
+            let enter = || drop(leader.streams.lock().insert(session, stream.clone()));
             self.newest.supersede(&worker, &self.queue, enter)?;
             self.room = Some(self.rooms.of(worker));
             self.session = Some((session, own));
@@ -234,10 +234,10 @@ impl Serving {
 
     /// The header, with the members if they have changed since it last had them.
     fn header(&mut self) -> v1::ClusterHeader {
-        let now = self.leading.node.membership_index();
+        let now = self.leader.node.membership_index();
         match std::mem::replace(&mut self.sent_membership, now) == now {
-            true => self.leading.header(),
-            false => self.leading.full_header(),
+            true => self.leader.header(),
+            false => self.leader.full_header(),
         }
     }
 
@@ -257,19 +257,19 @@ impl Serving {
         // worker's own result may have decided them, and the answer to it is on its way.
         let ended_too = !std::mem::replace(&mut self.compared, true);
         let ended = if ended_too { &started[..] } else { &[] };
-        self.leading.revoke_lost(session, &unfinished, ended);
-        self.leading.liveness.heartbeat(session, self.leading.now(), (started, worker.index));
-        let idle = self.leading.record_loads(session, &heartbeat.slots);
-        if idle && !self.leading.parked_pulls.is_empty() {
-            self.leading.wake();
+        self.leader.revoke_lost(session, &unfinished, ended);
+        self.leader.liveness.heartbeat(session, self.leader.now(), (started, worker.index));
+        let idle = self.leader.record_loads(session, &heartbeat.slots);
+        if idle && !self.leader.parked_pulls.is_empty() {
+            self.leader.wake();
         }
-        let heartbeat_ms = self.leading.heartbeat_ms(worker.workers);
+        let heartbeat_ms = self.leader.heartbeat_ms(worker.workers);
         let answer = v1::HeartbeatAnswer { seq: heartbeat.seq, heartbeat_ms };
         let answer =
             v1::LeaderMessage { header: Some(self.header()), kind: Some(Down::Heartbeat(answer)) };
         let _ = self.out.send(Ok(answer)).await;
         // After the answer, so that a drain that waits for a quorum does not look like silence.
-        self.leading.handle_drain(session, heartbeat.drain).await;
+        self.leader.handle_drain(session, heartbeat.drain).await;
         Ok(())
     }
 }

@@ -39,10 +39,10 @@ impl Shared {
     /// Whether the process that holds a name counts as alive, so that another one is refused. A process that resumes
     /// the session has its directory. It is the next process on the same disk, right after the previous one ended and
     /// its stream closed; or it has a copy of the directory while the other's stream is open.
-    fn is_alive(&self, leading: &LeaderState, holder: SessionId, resumes: bool) -> bool {
+    fn is_alive(&self, leader: &LeaderState, holder: SessionId, resumes: bool) -> bool {
         let failure = std::time::Duration::from_millis(self.config.workers.failure_ms);
-        let connected = || leading.streams.lock().contains_key(&holder);
-        leading.liveness.silence(holder, leading.now()) < failure && (!resumes || connected())
+        let connected = || leader.streams.lock().contains_key(&holder);
+        leader.liveness.silence(holder, leader.now()) < failure && (!resumes || connected())
     }
 
     /// Checks that a worker speaks only for the session of its own name, in a namespace of its own.
@@ -74,11 +74,11 @@ impl v1::worker_server::Worker for WorkerService {
         &self,
         _: Request<v1::ProbeRequest>,
     ) -> Result<Response<v1::ProbeResponse>, Status> {
-        let leading = self.0.leading()?;
+        let leader = self.0.leader_state()?;
         Ok(Response::new(v1::ProbeResponse {
-            header: Some(leading.full_header()),
+            header: Some(leader.full_header()),
             store_url: self.0.probe.url().to_owned(),
-            probe: Some(self.0.probe.get(&leading.cluster_id).await?),
+            probe: Some(self.0.probe.get(&leader.cluster_id).await?),
         }))
     }
 
@@ -95,10 +95,10 @@ impl v1::worker_server::Worker for WorkerService {
             let text = format!("the certificate is {}'s, not {}'s", identity.name, r.name);
             return Err(RpcError::new(ErrorCode::PermissionDenied, text).into());
         }
-        let leading = self.0.leading()?;
+        let leader = self.0.leader_state()?;
         epoch_gate::check_registration(
             &self.0,
-            &leading,
+            &leader,
             (r.cluster_id.as_str(), r.coord_epoch_seen),
         )
         .await?;
@@ -109,14 +109,14 @@ impl v1::worker_server::Worker for WorkerService {
             .ledger(|l| pre_v4_namespaces::extract_foreign_held(l, &namespace, &mut r.held));
         let address = r.address.clone();
         let resumes = holder.is_some_and(|SessionId(holder)| holder == r.resume_session);
-        let started = holder.map(|holder| leading.maybe_started(holder)).unwrap_or_default();
+        let started = holder.map(|holder| leader.maybe_started(holder)).unwrap_or_default();
         let registration = rollout_ledger::Registration {
             namespace,
             name: r.name,
             instance: r.instance,
             address: r.address,
             resume: (r.resume_session != 0).then_some(SessionId(r.resume_session)),
-            holder_alive: holder.is_some_and(|holder| self.0.is_alive(&leading, holder, resumes)),
+            holder_alive: holder.is_some_and(|holder| self.0.is_alive(&leader, holder, resumes)),
             slots: r.slots.iter().map(convert::offer_in).collect(),
             held: r.held.iter().map(convert::held_in).collect::<Result<_, _>>()?,
             stores: r.stores,
@@ -128,19 +128,19 @@ impl v1::worker_server::Worker for WorkerService {
         let Reply::Registered { session, resumed, dropped } = reply else {
             return Err(unexpected(&reply));
         };
-        leading.liveness.record_message(session, leading.now());
-        leading.wake();
+        leader.liveness.record_message(session, leader.now());
+        leader.wake();
         let drain = self.0.node.ledger(|l| l.worker_drain(session));
         Ok(Response::new(v1::RegisterResponse {
-            header: Some(leading.full_header()),
+            header: Some(leader.full_header()),
             session: session.0,
             resumed,
             dropped: dropped.iter().map(convert::held_out).chain(foreign).collect(),
-            heartbeat_ms: leading.heartbeat_ms(self.0.node.ledger(|l| l.worker_count())),
+            heartbeat_ms: leader.heartbeat_ms(self.0.node.ledger(|l| l.worker_count())),
             self_fence_ms: self.0.config.workers.self_fence_ms as u32,
             store_url: self.0.probe.url().to_owned(),
             draining: drain.is_some(),
-            drain_deadline_ms: drain.map_or(0, |drain| leading.drain_left_ms(drain)),
+            drain_deadline_ms: drain.map_or(0, |drain| leader.drain_left_ms(drain)),
         }))
     }
 
@@ -149,7 +149,7 @@ impl v1::worker_server::Worker for WorkerService {
         request: Request<v1::GetRunRequest>,
     ) -> Result<Response<v1::GetRunResponse>, Status> {
         let identity = caller(&request)?;
-        let leading = self.0.leading()?;
+        let leader = self.0.leader_state()?;
         let no = RunNo(request.get_ref().run);
         let view =
             self.0.node.ledger(|l| l.run_view(no)).ok_or_else(|| {
@@ -157,7 +157,7 @@ impl v1::worker_server::Worker for WorkerService {
             })?;
         check_namespace(&identity, &view.namespace)?;
         Ok(Response::new(v1::GetRunResponse {
-            header: Some(leading.full_header()),
+            header: Some(leader.full_header()),
             run: no.0,
             namespace: view.namespace,
             name: view.name,
@@ -173,10 +173,9 @@ impl v1::worker_server::Worker for WorkerService {
         request: Request<Streaming<v1::WorkerMessage>>,
     ) -> Result<Response<Self::WorkStream>, Status> {
         let identity = caller(&request)?;
-        let leading = self.0.leading()?;
+        let leader = self.0.leader_state()?;
         let (shared, of_workers) = (self.0.clone(), (self.1.clone(), self.2.clone()));
-        let stream =
-            work_stream::start(shared, leading, of_workers, identity, request.into_inner());
+        let stream = work_stream::start(shared, leader, of_workers, identity, request.into_inner());
         Ok(Response::new(stream))
     }
 
@@ -186,7 +185,7 @@ impl v1::worker_server::Worker for WorkerService {
     ) -> Result<Response<v1::DeregisterResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let leading = self.0.leading()?;
+        let leader = self.0.leader_state()?;
         let session = SessionId(r.session);
         let named = self.0.node.ledger(|l| {
             l.worker_name(session).map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
@@ -200,7 +199,7 @@ impl v1::worker_server::Worker for WorkerService {
         work_stream::check_instance(session, r.instance, registered)?;
         // Ending the session returns all rows that it holds, including the nacked ones.
         self.0.apply(None, OpKind::Deregister(op::Deregister { session })).await?;
-        leading.wake();
-        Ok(Response::new(v1::DeregisterResponse { header: Some(leading.full_header()) }))
+        leader.wake();
+        Ok(Response::new(v1::DeregisterResponse { header: Some(leader.full_header()) }))
     }
 }

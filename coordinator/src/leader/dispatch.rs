@@ -32,7 +32,7 @@ pub(crate) struct Origin {
 
 /// Answers one exchange, now or when there is work.
 pub(crate) async fn exchange(
-    leading: Arc<LeaderState>,
+    leader: Arc<LeaderState>,
     origin: Origin,
     mut message: v1::Exchange,
     out: Outbox,
@@ -40,135 +40,131 @@ pub(crate) async fn exchange(
     let Origin { session, instance, namespace } = origin;
     let Ok(number) = u16::try_from(message.slot) else {
         let error = convert::invalid(format!("there is no slot {}", message.slot));
-        return deliver(&leading, &out, Err(error)).await;
+        return deliver(&leader, &out, Err(error)).await;
     };
     let slot = SlotRef { session, slot: SlotNo(number) };
     // Any newer message ends a waiting pull. A draining slot uses an empty message for that.
-    if let Some(parked) = leading.parked_pulls.take(slot).filter(|p| p.seq != message.seq) {
-        let empty = answer(&leading, slot, parked.seq, Done::empty());
-        deliver(&leading, &parked.out, Ok(empty)).await;
+    if let Some(parked) = leader.parked_pulls.take(slot).filter(|p| p.seq != message.seq) {
+        let empty = answer(&leader, slot, parked.seq, Done::empty());
+        deliver(&leader, &parked.out, Ok(empty)).await;
     }
-    match apply(&leading, (slot, instance, namespace.as_str()), &mut message).await {
-        Ok(Some(done)) => send(&leading, slot, message.seq, done, &out).await,
+    match apply(&leader, (slot, instance, namespace.as_str()), &mut message).await {
+        Ok(Some(done)) => send(&leader, slot, message.seq, done, &out).await,
         Ok(None) => {
             let (seq, rows_max) = (message.seq, message.credit_rows);
-            park(&leading, Pull { slot, instance, seq, rows_max, out });
+            park(&leader, Pull { slot, instance, seq, rows_max, out });
         }
         Err(error) => {
-            deliver(&leading, &out, Err(error)).await;
+            deliver(&leader, &out, Err(error)).await;
         }
     }
 }
 
 /// Retries a pull that was taken from the parked ones.
-pub(crate) async fn serve_parked(leading: Arc<LeaderState>, pull: Pull) {
+pub(crate) async fn serve_parked(leader: Arc<LeaderState>, pull: Pull) {
     let Pull { slot, instance, seq, rows_max, .. } = pull;
-    try_parked(leading, pull, OpKind::Claim(op::Claim { slot, instance, seq, rows_max })).await;
+    try_parked(leader, pull, OpKind::Claim(op::Claim { slot, instance, seq, rows_max })).await;
 }
 
 /// Retries a pull that was taken from the parked ones. If no unassigned rows are left, it may get at most `rows_max`
 /// rows that other slots run already.
-pub(crate) async fn claim_speculatively_for(leading: Arc<LeaderState>, pull: Pull, rows_max: u32) {
+pub(crate) async fn claim_speculatively_for(leader: Arc<LeaderState>, pull: Pull, rows_max: u32) {
     let Pull { slot, instance, seq, .. } = pull;
     let rows_max = rows_max.min(pull.rows_max);
     try_parked(
-        leading,
+        leader,
         pull,
         OpKind::ClaimSpeculatively(op::ClaimSpeculatively { slot, instance, seq, rows_max }),
     )
     .await;
 }
 
-async fn try_parked(leading: Arc<LeaderState>, pull: Pull, op: OpKind) {
+async fn try_parked(leader: Arc<LeaderState>, pull: Pull, op: OpKind) {
     let Pull { slot, instance, seq, rows_max, out } = pull;
-    let answer = leading.proposer.op_at(op).await;
-    leading.parked_pulls.settled(slot, seq);
+    let answer = leader.proposer.op_at(op).await;
+    leader.parked_pulls.settled(slot, seq);
     // The claim may have left rows that counted as reserved for it until now.
-    leading.wake();
+    leader.wake();
     match answer {
         Ok((at, Reply::Granted(grants))) if !grants.is_empty() => {
-            send(&leading, slot, seq, Done::granted(at, grants), &out).await;
+            send(&leader, slot, seq, Done::granted(at, grants), &out).await;
         }
         Ok((_, Reply::Rejected(Rejection::SessionUnknown))) => {
             let error = reject::rejected(&Rejection::SessionUnknown);
-            deliver(&leading, &out, Err(error)).await;
+            deliver(&leader, &out, Err(error)).await;
         }
         // A newer pull of the slot was answered, so the worker does not wait for this one.
         Ok((_, Reply::Rejected(Rejection::PullStale { .. }))) => {}
-        Ok(_) => park(&leading, Pull { slot, instance, seq, rows_max, out }),
+        Ok(_) => park(&leader, Pull { slot, instance, seq, rows_max, out }),
         Err(error) => {
-            deliver(&leading, &out, Err(reject::proposal(&error))).await;
+            deliver(&leader, &out, Err(reject::proposal(&error))).await;
         }
     }
 }
 
 /// Parks a pull until there is work for its slot.
-fn park(leading: &LeaderState, pull: Pull) {
+fn park(leader: &LeaderState, pull: Pull) {
     let (slot, seq) = (pull.slot, pull.seq);
     // The worker has opened another stream by now and has repeated the pull there.
-    let current = leading.outbox(slot.session);
+    let current = leader.outbox(slot.session);
     if current.is_some_and(|current| !current.same_channel(&pull.out)) {
         return;
     }
     // Work may have arrived before the pull was parked, or its answer may already exist: stolen rows that were granted
     // to this pull while its worker had another stream.
-    let ready = leading.node.ledger(|l| {
-        leading.parked_pulls.park(pull, l);
+    let ready = leader.node.ledger(|l| {
+        leader.parked_pulls.park(pull, l);
         l.has_work_for(slot) || l.has_answered(slot, seq)
     });
-    leading.stealing.look_again();
+    leader.stealing.look_again();
     if ready {
-        leading.wake();
+        leader.wake();
     }
 }
 
-async fn send(leading: &LeaderState, slot: SlotRef, seq: u64, done: Done, out: &Outbox) {
+async fn send(leader: &LeaderState, slot: SlotRef, seq: u64, done: Done, out: &Outbox) {
     if !done.grants.is_empty() {
         let rows = done.grants.iter().map(|g| g.held.rows.len()).sum();
-        let needs = leading.node.ledger(|l| l.held_needs(slot));
-        leading.stealing.granted(slot, rows, needs);
+        let needs = leader.node.ledger(|l| l.held_needs(slot));
+        leader.stealing.granted(slot, rows, needs);
     }
-    let valid = leading.node.lease_valid() || seeded(Bug::SuccessWithoutQuorum);
-    let message = match valid && !leading.ended.is_cancelled() {
-        true => Ok(answer(leading, slot, seq, done)),
+    let valid = leader.node.lease_valid() || seeded(Bug::SuccessWithoutQuorum);
+    let message = match valid && !leader.ended.is_cancelled() {
+        true => Ok(answer(leader, slot, seq, done)),
         false => Err(RpcError::new(ErrorCode::NoQuorum, "the lease has run out")),
     };
-    deliver(leading, out, message).await;
+    deliver(leader, out, message).await;
 }
 
 /// Sends a message when there is room for it, unless the epoch ends first. So a worker that stops reading cannot delay
 /// the end of its stream, or of the leader's epoch.
-async fn deliver(
-    leading: &LeaderState,
-    out: &Outbox,
-    message: Result<v1::LeaderMessage, RpcError>,
-) {
+async fn deliver(leader: &LeaderState, out: &Outbox, message: Result<v1::LeaderMessage, RpcError>) {
     let Err(TrySendError::Full(message)) = out.try_send(message) else { return };
     tokio::select! {
         biased;
-        () = leading.ended.cancelled() => {}
+        () = leader.ended.cancelled() => {}
         _ = out.send(message) => {}
     }
 }
 
 /// Applies results and pull; `None` if there is no answer yet.
 async fn apply(
-    leading: &LeaderState,
+    leader: &LeaderState,
     (slot, instance, namespace): (SlotRef, u64, &str),
     m: &mut v1::Exchange,
 ) -> Checked<Option<Done>> {
     if m.seq == 0 {
         return Err(convert::invalid("an exchange's seq must be at least 1"));
     }
-    let foreign = pre_v4_namespaces::extract_foreign(leading, namespace, m)?;
+    let foreign = pre_v4_namespaces::extract_foreign(leader, namespace, m)?;
     let (mut ops, mut sets) = (Vec::new(), Vec::new());
     results_in(slot, m, &mut ops, &mut sets)?;
-    let idle_slot = given_up(leading, slot, m, &mut ops, &mut sets)?;
+    let idle_slot = given_up(leader, slot, m, &mut ops, &mut sets)?;
     let has_results = !ops.is_empty() || m.r#yield != 0 || !foreign.is_empty();
     // On a full disk a pull finds rows that were granted to it before, but gets no new ones.
-    let full = leading.node.disk_room() == DiskRoom::Full;
+    let full = leader.node.disk_room() == DiskRoom::Full;
     let pulls = m.credit_rows > 0
-        && leading
+        && leader
             .node
             .ledger(|l| l.answers_pull(slot, m.seq) && (!full || l.has_answered(slot, m.seq)));
     if pulls {
@@ -181,22 +177,22 @@ async fn apply(
     }
     let result_count = sets.len();
     let refused_by_store = ops.iter().any(is_refusal_of_store);
-    let proposed = leading.proposer.ops_within(Scope::Namespaces(vec![namespace.to_owned()]), ops);
+    let proposed = leader.proposer.ops_within(Scope::Namespaces(vec![namespace.to_owned()]), ops);
     #[cfg(feature = "seeded-bugs")]
-    let proposed = hopeful(leading, proposed, result_count);
+    let proposed = hopeful(leader, proposed, result_count);
     let Applied { at, replies } = match proposed.await {
         Ok(applied) => applied,
         Err(error) => {
             let error = reject::proposal(&error);
             if let Some(pull) = idle_slot {
-                deliver(leading, &pull.out, Err(error.clone())).await;
+                deliver(leader, &pull.out, Err(error.clone())).await;
             }
             return Err(error);
         }
     };
     // The stream may have broken meanwhile. Then the worker has repeated the pull on a new one, and this answers it.
     for slot in idle_slot.iter().map(|pull| pull.slot).chain(pulls.then_some(slot)) {
-        leading.parked_pulls.may_be_answered(slot);
+        leader.parked_pulls.may_be_answered(slot);
     }
     let mut done = Done { at: Some(at), ..Done::refused(foreign) };
     let (OtherSlots { stolen, superseded }, result) = done.add_all(replies, sets);
@@ -205,19 +201,19 @@ async fn apply(
         metrics::counter!("rollout_rows_superseded_total").increment(rows);
         // The old name, for one release.
         metrics::counter!("rollout_rows_outrun_total").increment(rows);
-        leading.revoke(superseded, "another worker was faster");
+        leader.revoke(superseded, "another worker was faster");
     }
     // The ledger also revokes the worker's other rows of the run, including those of its other slots.
     if refused_by_store {
-        leading.revoke_taken(at.index, "the store of the run refuses the worker");
+        leader.revoke_taken(at.index, "the store of the run refuses the worker");
     }
     if let Some(pull) = idle_slot {
         // The yielded rows are the last operation among the results.
         let position = at.position + (result_count as u32).saturating_sub(1);
-        hand_over(leading, slot, pull, Done::granted(LogPosition { position, ..at }, stolen)).await;
+        hand_over(leader, slot, pull, Done::granted(LogPosition { position, ..at }, stolen)).await;
     }
     result?;
-    done.nothing_more = nothing_more(leading, namespace, m);
+    done.nothing_more = nothing_more(leader, namespace, m);
     let waits = done.grants.is_empty() && m.credit_rows > 0 && !has_results;
     Ok(if waits { None } else { Some(done) })
 }
@@ -228,12 +224,12 @@ fn is_refusal_of_store(op: &Op) -> bool {
 }
 
 /// The runs of the message's parts that have no more rows for any slot.
-fn nothing_more(leading: &LeaderState, namespace: &str, m: &v1::Exchange) -> Vec<u32> {
+fn nothing_more(leader: &LeaderState, namespace: &str, m: &v1::Exchange) -> Vec<u32> {
     if m.parts.is_empty() {
         return Vec::new();
     }
     let runs: BTreeSet<u32> = m.parts.iter().map(|part| part.run).collect();
-    leading.node.ledger(|l| {
+    leader.node.ledger(|l| {
         // A worker learns nothing about runs of other namespaces.
         let of_own = |no| l.run_namespace(no) == Some(namespace);
         let ended = |run: &u32| of_own(RunNo(*run)) && l.has_nothing_more(RunNo(*run));
@@ -244,7 +240,7 @@ fn nothing_more(leading: &LeaderState, namespace: &str, m: &v1::Exchange) -> Vec
 /// Seeded bug: acknowledges results after a while without knowing whether they were applied.
 #[cfg(feature = "seeded-bugs")]
 async fn hopeful(
-    leading: &LeaderState,
+    leader: &LeaderState,
     proposed: impl Future<Output = crate::leader::proposer::ProposeResult>,
     results: usize,
 ) -> crate::leader::proposer::ProposeResult {
@@ -255,7 +251,7 @@ async fn hopeful(
     if let Ok(Ok(applied)) = tokio::time::timeout(limit, proposed).await {
         return Ok(applied);
     }
-    let index = leading.node.ledger(|l| l.applied().index);
+    let index = leader.node.ledger(|l| l.applied().index);
     let replies = vec![Reply::Taken { refused: Vec::new() }; results];
     Ok(Applied { at: LogPosition { index, position: 0 }, replies })
 }
@@ -263,31 +259,31 @@ async fn hopeful(
 /// Seeded bug: moves rows to the idle slot before the victim has given them up.
 #[cfg(feature = "seeded-bugs")]
 pub(crate) async fn steal_without_consent(
-    leading: Arc<LeaderState>,
+    leader: Arc<LeaderState>,
     victim: SlotRef,
     id: u64,
     held: Vec<HeldRows>,
 ) {
     let rows = held.iter().map(|h| h.rows.len()).sum();
-    let idle_slot = leading.stealing.answered(victim, id, rows);
-    let Some(pull) = idle_slot.and_then(|idle_slot| leading.parked_pulls.take(idle_slot)) else {
+    let idle_slot = leader.stealing.answered(victim, id, rows);
+    let Some(pull) = idle_slot.and_then(|idle_slot| leader.parked_pulls.take(idle_slot)) else {
         return;
     };
     let (idle_slot, instance, seq) = (pull.slot, pull.instance, pull.seq);
     let steal = OpKind::Steal(op::Steal { victim, held, idle_slot, instance, seq });
-    match leading.proposer.op_at(steal).await {
+    match leader.proposer.op_at(steal).await {
         Ok((at, Reply::Stolen { granted: grants, .. })) => {
             let stolen = Done::granted(at, grants);
-            hand_over(&leading, victim, pull, stolen).await;
+            hand_over(&leader, victim, pull, stolen).await;
         }
-        _ => park(&leading, pull),
+        _ => park(&leader, pull),
     }
 }
 
 /// The operation for unstarted rows that a slot gave up. If the pull of the slot for which the leader requested them
 /// still waits, they go to that slot; otherwise they become pending. Returns that pull, to be answered.
 fn given_up(
-    leading: &LeaderState,
+    leader: &LeaderState,
     slot: SlotRef,
     m: &v1::Exchange,
     ops: &mut Vec<Op>,
@@ -298,11 +294,11 @@ fn given_up(
     }
     let held: Vec<HeldRows> = m.yielded.iter().map(convert::held_in).collect::<Checked<_>>()?;
     let rows = held.iter().map(|h| h.rows.len()).sum();
-    let idle_slot = leading.stealing.answered(slot, m.r#yield, rows);
+    let idle_slot = leader.stealing.answered(slot, m.r#yield, rows);
     if rows == 0 {
         return Ok(None);
     }
-    let pull = idle_slot.and_then(|idle_slot| leading.parked_pulls.take(idle_slot));
+    let pull = idle_slot.and_then(|idle_slot| leader.parked_pulls.take(idle_slot));
     sets.push(held.clone());
     ops.push(match &pull {
         Some(pull) => {
@@ -315,9 +311,9 @@ fn given_up(
 }
 
 /// Answers the idle slot's pull with the rows that the victim gave up, or parks it again if there are none.
-async fn hand_over(leading: &LeaderState, victim: SlotRef, pull: Pull, stolen: Done) {
+async fn hand_over(leader: &LeaderState, victim: SlotRef, pull: Pull, stolen: Done) {
     if stolen.grants.is_empty() {
-        return park(leading, pull);
+        return park(leader, pull);
     }
     let rows: u64 = stolen.grants.iter().map(|g| g.held.rows.len()).sum();
     metrics::counter!("rollout_steals_total").increment(1);
@@ -329,7 +325,7 @@ async fn hand_over(leading: &LeaderState, victim: SlotRef, pull: Pull, stolen: D
         "rows were stolen"
     );
     let Pull { slot, seq, out, .. } = pull;
-    send(leading, slot, seq, stolen, &out).await;
+    send(leader, slot, seq, stolen, &out).await;
 }
 
 /// The operations of an exchange's results, and the rows that each names. Finished rows come first, so that a row that

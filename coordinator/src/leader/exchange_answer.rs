@@ -114,7 +114,7 @@ impl Done {
 }
 
 pub(super) fn answer(
-    leading: &LeaderState,
+    leader: &LeaderState,
     slot: SlotRef,
     seq: u64,
     done: Done,
@@ -122,7 +122,7 @@ pub(super) fn answer(
     let grants = done
         .grants
         .iter()
-        .map(|g| convert::grant_out(g, leading.run_folder(g.held.run).as_deref()))
+        .map(|g| convert::grant_out(g, leader.run_folder(g.held.run).as_deref()))
         .collect();
     let refused = done.refused.iter().map(|r| refused_out(r, &r.rows)).collect();
     let at = done.at.map(|at| v1::LogPosition { index: at.index, position: at.position });
@@ -130,7 +130,7 @@ pub(super) fn answer(
     let slot = slot.slot.0.into();
     let exchange = v1::ExchangeAnswer { slot, seq, grants, refused, at, waited, nothing_more };
     v1::LeaderMessage {
-        header: Some(leading.header()),
+        header: Some(leader.header()),
         kind: Some(v1::leader_message::Kind::Exchange(exchange)),
     }
 }

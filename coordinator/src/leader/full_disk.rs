@@ -33,12 +33,12 @@ pub(crate) fn check<'a>(
 
 /// Hands leadership over if this disk is full and another voter's is not. `last` starts with the epoch. Does not wait,
 /// because leases must expire even if a voter does not answer.
-pub(crate) fn hand_over(leading: &LeaderState, last: &mut Instant) {
-    if leading.node.disk_room() < DiskRoom::Full || last.elapsed() < LOOK_FOR_ROOM_EVERY {
+pub(crate) fn hand_over(leader: &LeaderState, last: &mut Instant) {
+    if leader.node.disk_room() < DiskRoom::Full || last.elapsed() < LOOK_FOR_ROOM_EVERY {
         return;
     }
     *last = Instant::now();
-    let node = leading.node.clone();
+    let node = leader.node.clone();
     tokio::spawn(async move {
         match node.leave_full_disk().await {
             Ok(true) => {}

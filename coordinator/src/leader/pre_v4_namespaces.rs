@@ -26,11 +26,11 @@ fn is_foreign(ledger: &Ledger, namespace: &str, run: u32) -> bool {
 
 /// Removes from an exchange everything about runs of other namespaces than the worker's, and returns it as refused.
 pub(crate) fn extract_foreign(
-    leading: &LeaderState,
+    leader: &LeaderState,
     namespace: &str,
     m: &mut v1::Exchange,
 ) -> Checked<Vec<RefusedRows>> {
-    let foreign = leading.node.ledger(|ledger| {
+    let foreign = leader.node.ledger(|ledger| {
         let mut runs: Vec<u32> =
             runs_of(m).filter(|run| is_foreign(ledger, namespace, *run)).collect();
         runs.sort_unstable();

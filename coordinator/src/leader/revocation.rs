@@ -186,7 +186,7 @@ mod tests {
     async fn a_worker_learns_that_rows_of_another_namespace_are_not_its_own() {
         let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
         let leader = TestLeader::start(silent_after).await;
-        let leading = &leader.state;
+        let leader_state = &leader.state;
         leader
             .op(OpKind::SetNamespace(op::SetNamespace { name: "a".into(), running_rows_max: 0 }))
             .await;
@@ -215,13 +215,13 @@ mod tests {
         let stranger = leader.register("stranger", 1).await;
         let told = async |session| {
             let (out, mut answers) = mpsc::channel(8);
-            leading.streams.lock().insert(session, WorkerStream::new(out));
-            leading.revoke_lost(session, std::slice::from_ref(&held), &[]);
+            leader_state.streams.lock().insert(session, WorkerStream::new(out));
+            leader_state.revoke_lost(session, std::slice::from_ref(&held), &[]);
             answers.try_recv().is_ok()
         };
         assert!(told(stranger).await, "they are nothing to it");
         assert!(!told(owner).await, "it holds them");
-        leading.streams.lock().clear();
+        leader_state.streams.lock().clear();
         leader.end().await;
     }
 

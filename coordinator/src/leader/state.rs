@@ -94,19 +94,19 @@ pub(crate) async fn follow(
         match now {
             Leadership::Leader { term } => {
                 let opened = tokio::select! {
-                    leading = open(&node, term, &workers) => leading,
+                    leader = open(&node, term, &workers) => leader,
                     _ = leadership.changed() => continue,
                 };
-                if let Some(leading) = opened {
-                    on_open(&leading);
-                    let telling = webhooks::deliver(leading.clone(), hooks.clone());
-                    tokio::spawn(leading.clone().until_ended(telling));
+                if let Some(leader) = opened {
+                    on_open(&leader);
+                    let telling = webhooks::deliver(leader.clone(), hooks.clone());
+                    tokio::spawn(leader.clone().until_ended(telling));
                     fence.leads();
-                    *current.write() = Some(leading.clone());
-                    tracing::info!(epoch = leading.epoch, "dispatch is open");
-                    wait_until_deposed(&mut leadership, leading.epoch).await;
+                    *current.write() = Some(leader.clone());
+                    tracing::info!(epoch = leader.epoch, "dispatch is open");
+                    wait_until_deposed(&mut leadership, leader.epoch).await;
                     let now = leadership.borrow().clone();
-                    depose(leading, &current, &fence, &now).await;
+                    depose(leader, &current, &fence, &now).await;
                 }
             }
             Leadership::Follower { .. } => {
@@ -136,7 +136,7 @@ async fn open(node: &Node, term: u64, workers: &Workers) -> Option<Arc<LeaderSta
             return None;
         }
         match try_open(node, term, workers, &mut before).await {
-            Ok(leading) => return Some(leading),
+            Ok(leader) => return Some(leader),
             Err(why) => {
                 tracing::debug!(term, %why, "the epoch is not open yet");
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -185,26 +185,26 @@ async fn try_open(
             other => return Err(format!("the ledger answered {other:?}")),
         }
     }
-    let leading = LeaderState::start(node, term, clock, workers);
-    tokio::spawn(leading.clone().until_ended(leading.clone().report_members(cause)));
-    Ok(leading)
+    let leader = LeaderState::start(node, term, clock, workers);
+    tokio::spawn(leader.clone().until_ended(leader.clone().report_members(cause)));
+    Ok(leader)
 }
 
 /// Ends an epoch: stops dispatch and closes every stream.
-async fn depose(leading: Arc<LeaderState>, current: &Current, fence: &Fence, now: &Leadership) {
+async fn depose(leader: Arc<LeaderState>, current: &Current, fence: &Fence, now: &Leadership) {
     fence.begin();
     *current.write() = None;
-    leading.ended.cancel();
+    leader.ended.cancel();
     match now {
         Leadership::Leader { term: observed } | Leadership::Follower { term: observed, .. } => {
-            let stale = leading.epoch;
+            let stale = leader.epoch;
             tracing::warn!(event = "coordinator_fenced", stale, observed, "deposed");
             metrics::counter!("rollout_coordinator_fenced_total").increment(1);
         }
         // No other member took the epoch; this member is shutting down.
         Leadership::Stopped => {}
     }
-    while !leading.streams.lock().is_empty() {
+    while !leader.streams.lock().is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     fence.done();
@@ -216,7 +216,7 @@ impl LeaderState {
         let notify = changed.clone();
         let proposer =
             Proposer::start(node.clone(), epoch, clock.clone(), move || notify.notify_one());
-        let leading = Arc::new(Self {
+        let leader = Arc::new(Self {
             epoch,
             node: node.clone(),
             proposer,
@@ -232,10 +232,10 @@ impl LeaderState {
             cluster_id: node.identity().map(|i| i.cluster_id.to_string()).unwrap_or_default(),
             folders: RwLock::default(),
         });
-        tokio::spawn(leading.clone().until_ended(leading.clone().keep_time()));
-        tokio::spawn(leading.clone().until_ended(leading.clone().hold_time()));
-        tokio::spawn(leading.clone().until_ended(leading.clone().pump()));
-        leading
+        tokio::spawn(leader.clone().until_ended(leader.clone().keep_time()));
+        tokio::spawn(leader.clone().until_ended(leader.clone().hold_time()));
+        tokio::spawn(leader.clone().until_ended(leader.clone().pump()));
+        leader
     }
 
     pub(crate) async fn until_ended(self: Arc<Self>, work: impl Future<Output = ()>) {

@@ -134,45 +134,45 @@ enum Outcome {
 }
 
 /// Calls due webhooks, for as long as the epoch lasts.
-pub(crate) async fn deliver(leading: Arc<LeaderState>, hooks: Option<Arc<Webhooks>>) {
+pub(crate) async fn deliver(leader: Arc<LeaderState>, hooks: Option<Arc<Webhooks>>) {
     let mut retries = Retries::new(PAUSE, PAUSE_MAX);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let due = leading.node.ledger(|l| l.webhooks_due());
+        let due = leader.node.ledger(|l| l.webhooks_due());
         retries.keep(&due);
         let ready = retries.ready(due, IN_ONE_ROUND);
         let round: Vec<(DueWebhook, Outcome)> = futures::stream::iter(ready)
             .map(|webhook| {
-                let (leading, hooks) = (leading.clone(), hooks.clone());
-                async move { (webhook, send(&leading, hooks.as_deref(), webhook).await) }
+                let (leader, hooks) = (leader.clone(), hooks.clone());
+                async move { (webhook, send(&leader, hooks.as_deref(), webhook).await) }
             })
             .buffer_unordered(AT_A_TIME)
             .collect()
             .await;
         for (webhook, outcome) in round {
-            settle(&leading, &mut retries, webhook, outcome).await;
+            settle(&leader, &mut retries, webhook, outcome).await;
         }
     }
 }
 
-async fn send(leading: &LeaderState, hooks: Option<&Webhooks>, webhook: DueWebhook) -> Outcome {
+async fn send(leader: &LeaderState, hooks: Option<&Webhooks>, webhook: DueWebhook) -> Outcome {
     let Some(hooks) = hooks else {
         return Outcome::Again("this member's configuration has no [webhooks] allow".into());
     };
-    let Some(run) = leading.node.ledger(|l| l.run_view(webhook.run)) else {
+    let Some(run) = leader.node.ledger(|l| l.run_view(webhook.run)) else {
         return Outcome::Again("the run is gone".into());
     };
-    let id = message::id(&leading.cluster_id, webhook);
-    hooks.send(&run.spec.notify_url, &id, message::body(&leading.cluster_id, &run)).await
+    let id = message::id(&leader.cluster_id, webhook);
+    hooks.send(&run.spec.notify_url, &id, message::body(&leader.cluster_id, &run)).await
 }
 
 async fn settle(
-    leading: &LeaderState,
+    leader: &LeaderState,
     retries: &mut Retries<DueWebhook>,
     webhook: DueWebhook,
     outcome: Outcome,
 ) {
-    let overdue = leading.now().0.saturating_sub(webhook.since.0) >= GIVE_UP_AFTER_MS;
+    let overdue = leader.now().0.saturating_sub(webhook.since.0) >= GIVE_UP_AFTER_MS;
     let delivered = match outcome {
         Outcome::Acknowledged => true,
         Outcome::Never(why) => {
@@ -194,8 +194,7 @@ async fn settle(
     let outcome = if delivered { "delivered" } else { "given_up" };
     counter!("rollout_webhooks_total", "outcome" => outcome).increment(1);
     let DueWebhook { run, index, .. } = webhook;
-    match leading.applied(OpKind::SettleWebhook(op::SettleWebhook { run, index, delivered })).await
-    {
+    match leader.applied(OpKind::SettleWebhook(op::SettleWebhook { run, index, delivered })).await {
         Ok(()) => tracing::info!(%run, outcome, "completion webhook settled"),
         // This leader or the next one sends it again.
         Err(error) => {

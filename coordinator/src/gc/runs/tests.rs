@@ -26,7 +26,7 @@ impl Fixture {
         Self { leader: TestLeader::start(Workers::default()).await, stores, dir }
     }
 
-    fn leading(&self) -> &Arc<LeaderState> {
+    fn leader_state(&self) -> &Arc<LeaderState> {
         &self.leader.state
     }
 
@@ -56,7 +56,7 @@ impl Fixture {
     }
 
     fn view(&self, run: RunNo) -> Option<RunView> {
-        self.leading().node.ledger(|l| l.run_view(run))
+        self.leader_state().node.ledger(|l| l.run_view(run))
     }
 }
 
@@ -69,12 +69,12 @@ async fn a_run_whose_input_is_not_in_the_store_is_not_sealed_and_nothing_is_writ
     let fixture = Fixture::new().await;
     let own = url(fixture.dir.path(), "own");
     let run = fixture.ended("r", &own).await;
-    let error = seal(fixture.leading(), &fixture.stores, run).await.expect_err("sealed");
+    let error = seal(fixture.leader_state(), &fixture.stores, run).await.expect_err("sealed");
     assert!(matches!(error, GcError::Elsewhere { .. }), "{error}");
     assert!(fixture.view(run).expect("a run").sealed.is_none());
     assert!(!fixture.dir.path().join("own").exists(), "something was written");
     fixture.write("r", &BlobStore::open(&own).expect("a store")).await;
-    seal(fixture.leading(), &fixture.stores, run).await.expect("sealed");
+    seal(fixture.leader_state(), &fixture.stores, run).await.expect("sealed");
     assert!(fixture.view(run).expect("a run").sealed.is_some());
     fixture.leader.end().await;
 }
@@ -85,10 +85,10 @@ async fn a_run_whose_store_is_not_listed_is_left_alone() {
     let other = url(fixture.dir.path(), "other");
     let run = fixture.ended("r", &other).await;
     fixture.write("r", &BlobStore::open(&other).expect("a store")).await;
-    let error = seal(fixture.leading(), &fixture.stores, run).await.expect_err("sealed");
+    let error = seal(fixture.leader_state(), &fixture.stores, run).await.expect_err("sealed");
     assert!(matches!(error, GcError::NotListed(_)), "{error}");
     fixture.leader.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
-    let error = remove(fixture.leading(), &fixture.stores, run).await.expect_err("removed");
+    let error = remove(fixture.leader_state(), &fixture.stores, run).await.expect_err("removed");
     assert!(matches!(error, GcError::NotListed(_)), "{error}");
     fixture.leader.end().await;
 }
@@ -98,7 +98,7 @@ async fn a_run_is_forgotten_only_if_its_objects_were_in_this_store() {
     let fixture = Fixture::new().await;
     let run = fixture.ended("r", "").await;
     fixture.leader.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
-    let error = remove(fixture.leading(), &fixture.stores, run).await.expect_err("removed");
+    let error = remove(fixture.leader_state(), &fixture.stores, run).await.expect_err("removed");
     assert!(matches!(error, GcError::Elsewhere { .. }), "{error}");
     assert_eq!(fixture.view(run).expect("a run").state, RunState::Deleting);
     // The state that a leader leaves if it is deposed after the last removal.
@@ -107,7 +107,7 @@ async fn a_run_is_forgotten_only_if_its_objects_were_in_this_store() {
     let prefix = rollout_storage::run_prefix("default", "r/own");
     remove_all(store, store.list(&prefix).await.expect("listed")).await.expect("removed");
     store.prune(&prefix).await.expect("pruned");
-    remove(fixture.leading(), &fixture.stores, run).await.expect("forgotten");
+    remove(fixture.leader_state(), &fixture.stores, run).await.expect("forgotten");
     assert!(fixture.view(run).is_none());
     fixture.leader.end().await;
 }
@@ -120,8 +120,8 @@ async fn a_store_that_refuses_holds_up_no_other_run() {
     let other = fixture.ended("other", "").await;
     fixture.write("other", fixture.stores.cluster()).await;
     fixture.leader.op(OpKind::DeleteRun(op::DeleteRun { run: refused })).await;
-    let collecting = collect_runs(fixture.leading().clone(), fixture.stores.clone(), KEPT);
-    let collecting = tokio::spawn(fixture.leading().clone().until_ended(collecting));
+    let collecting = collect_runs(fixture.leader_state().clone(), fixture.stores.clone(), KEPT);
+    let collecting = tokio::spawn(fixture.leader_state().clone().until_ended(collecting));
     // By then the leader has tried and failed.
     tokio::time::sleep(3 * LOOK_EVERY).await;
     fixture.leader.op(OpKind::DeleteRun(op::DeleteRun { run: other })).await;

@@ -149,21 +149,21 @@ mod tests {
         // The leader's own checks find no silent worker.
         let workers = Workers { failure_ms: 3_600_000, ..Workers::default() };
         let leader = TestLeader::start(workers).await;
-        let leading = &leader.state;
+        let leader_state = &leader.state;
         let silent = leader.register("silent", 1).await;
-        leading.liveness.heartbeat(silent, leading.now(), (Vec::new(), 1));
+        leader_state.liveness.heartbeat(silent, leader_state.now(), (Vec::new(), 1));
         let ended = leader.register("ended", 1).await;
-        leading.liveness.record_message(ended, leading.now());
+        leader_state.liveness.record_message(ended, leader_state.now());
         // Runs until the command that makes the silent worker suspect is in flight.
-        let mut look = Box::pin(leading.look_for_silence(Duration::ZERO));
+        let mut look = Box::pin(leader_state.look_for_silence(Duration::ZERO));
         let under_way = futures::poll!(&mut look);
         assert!(under_way.is_pending(), "a worker becomes suspect");
         leader.op(OpKind::Deregister(op::Deregister { session: ended })).await;
         let new_worker = leader.register("newcomer", 1).await;
-        leading.liveness.record_message(new_worker, leading.now());
+        leader_state.liveness.record_message(new_worker, leader_state.now());
         look.await;
-        assert!(leading.liveness.has_record(new_worker));
-        assert!(!leading.liveness.has_record(ended), "its session has ended");
+        assert!(leader_state.liveness.has_record(new_worker));
+        assert!(!leader_state.liveness.has_record(ended), "its session has ended");
         leader.end().await;
     }
 
@@ -171,7 +171,7 @@ mod tests {
     async fn a_worker_that_registered_again_and_has_no_stream_yet_keeps_its_started_rows() {
         let workers = Workers { failure_ms: 3_600_000, ..Workers::default() };
         let leader = TestLeader::start(workers).await;
-        let leading = &leader.state;
+        let leader_state = &leader.state;
         let session = leader.register("w", 1).await;
         let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
         let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
@@ -185,11 +185,11 @@ mod tests {
         leader.op(OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max: 4 })).await;
         // After an election the worker has registered again with all its rows, and waits, among thousands, to open its
         // stream.
-        leading.liveness.record_message(session, leading.now());
+        leader_state.liveness.record_message(session, leader_state.now());
         let suspected = async {
             loop {
-                leading.look_for_silence(Duration::ZERO).await;
-                let state = leading.node.ledger(|l| l.worker_state(session));
+                leader_state.look_for_silence(Duration::ZERO).await;
+                let state = leader_state.node.ledger(|l| l.worker_state(session));
                 if matches!(state, Some(WorkerState::Suspect { .. })) {
                     return;
                 }
@@ -197,7 +197,7 @@ mod tests {
             }
         };
         tokio::time::timeout(PATIENCE, suspected).await.expect("it is suspect");
-        let counts = leading.node.ledger(|l| l.run_view(run).expect("a run").counts);
+        let counts = leader_state.node.ledger(|l| l.run_view(run).expect("a run").counts);
         assert_eq!(counts.running, 4, "they would run twice");
         leader.end().await;
     }

@@ -51,9 +51,9 @@ impl TestLeader {
             loop {
                 let now = leadership.borrow_and_update().clone();
                 if let Leadership::Leader { term } = now
-                    && let Some(leading) = open(&node, term, &workers).await
+                    && let Some(leader) = open(&node, term, &workers).await
                 {
-                    return leading;
+                    return leader;
                 }
                 leadership.changed().await.expect("it runs");
             }

@@ -23,21 +23,21 @@ fn rows_granted_since_and_the_next_queued_ones_may_have_started() {
 async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
     let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
     let leader = TestLeader::start(silent_after).await;
-    let leading = &leader.state;
+    let leader_state = &leader.state;
     let session = leader.register("w", limits::SLOTS_MAX).await;
     let (out, mut answers) = mpsc::channel(limits::SLOTS_MAX);
     for slot in (0..limits::SLOTS_MAX as u16).map(|slot| SlotRef { session, slot: SlotNo(slot) }) {
         // Each claim is as large as one command allows, so that the log counts the claims.
         let rows_max = limits::CLAIM_ROWS_MAX;
         let pull = Pull { slot, instance: 1, seq: 1, rows_max, out: out.clone() };
-        leading.node.ledger(|l| leading.parked_pulls.park(pull, l));
+        leader_state.node.ledger(|l| leader_state.parked_pulls.park(pull, l));
     }
     let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
     let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
     let (namespace, name, folder) = ("default".to_owned(), "r".to_owned(), "r/own".to_owned());
     let create = OpKind::CreateRun(op::CreateRun { namespace, name, spec: Box::new(spec), folder });
     let Reply::Run { run, .. } = leader.op(create).await else { panic!("no run") };
-    let before = leading.node.ledger(|l| l.applied().index);
+    let before = leader_state.node.ledger(|l| l.applied().index);
     let segment = SegmentDecl { number: SegmentNo(0), rows: 1, blob: BlobRef::default() };
     leader.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
     let granted = tokio::time::timeout(PATIENCE, answers.recv()).await.expect("a grant");
@@ -50,14 +50,14 @@ async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
     leader
         .op(OpKind::SetNamespace(op::SetNamespace { name: "after".into(), running_rows_max: 0 }))
         .await;
-    let claims = leading.node.ledger(|l| l.applied().index) - before - 2;
+    let claims = leader_state.node.ledger(|l| l.applied().index) - before - 2;
     // The leader's own commands, such as ticks, may be among them.
     assert!((1..=3).contains(&claims), "{claims}");
-    let waiting: Vec<_> = leading
+    let waiting: Vec<_> = leader_state
         .parked_pulls
         .cohorts()
         .into_iter()
-        .flat_map(|c| leading.parked_pulls.slots(c))
+        .flat_map(|c| leader_state.parked_pulls.slots(c))
         .collect();
     assert_eq!(waiting.len(), limits::SLOTS_MAX - 1);
     leader.end().await;
