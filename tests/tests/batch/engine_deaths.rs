@@ -307,7 +307,8 @@ fn an_engine_that_hangs_with_unwanted_rows_is_killed_and_costs_the_next_run_noth
     let mut next = Batch::submit_asking(&fleet, "next", 40, &[], lines)?;
     ends_with(&fleet, &mut next, &[], "")?;
     let log = std::fs::read_to_string(fleet.path("worker-w1.log"))?;
-    let killed = "made no progress for 6000 ms with 0 rows started and 1 rows that were being cancelled";
+    let killed =
+        "made no progress for 6000 ms with 0 rows started and 1 rows that were being cancelled";
     ensure!(log.contains(killed), "{log}");
     let executions = Executions::read(&[fleet.path("w1.side")])?;
     ensure!(executions.started == 41, "{} executions", executions.started);
