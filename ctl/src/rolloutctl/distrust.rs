@@ -2,8 +2,8 @@
 //!
 //! Invariant: a distrusted member runs, so no text here says that it is down. Each text names the file that decides
 //! about trust.
-//! Deliberately absent: the certificate of the other side, which a failed handshake does not reveal; what a survey of
-//! all members makes of it (`status::distrust`).
+//! Absent: the certificate of the other side, which a failed handshake does not reveal; how a survey of all members
+//! groups the answers (`status::distrust`).
 
 use std::fmt::Display;
 

@@ -1,6 +1,6 @@
 //! Checks the invariants of jobs, and that their indexes agree with them.
 //!
-//! Deliberately absent: the invariants of a barrier and of a rendezvous, which their own files check.
+//! Absent: the invariants of a barrier and of a rendezvous, which their own files check.
 
 use super::{Job, Jobs};
 use crate::kernel::counts::Counts;
