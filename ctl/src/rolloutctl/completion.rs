@@ -103,7 +103,7 @@ mod tests {
     fn every_argument_that_names_an_existing_thing_is_completed() {
         // Arguments that are a new name, a row's number or a file.
         let new = ["context add name", "member add name", "member replace new_name"];
-        let others = ["item describe row", "item retry rows", "run append files"];
+        let others = ["item describe rows", "item retry rows", "run append files"];
         for program in Program::value_variants() {
             let command = program.command();
             for noun in ["run", "item", "worker", "member", "namespace", "context", "leader"] {

@@ -44,7 +44,7 @@ fn finishes(fleet: &mut Fleet, run: RunNo, at: usize) {
 
 /// A healthy worker that is busy with the first row of a run, as slot 0, and the slots 1 and 2, which have failed the
 /// second row one after the other.
-fn two_failed(version: u32) -> (Fleet, RunNo, HeldRows) {
+pub(crate) fn two_failed(version: u32) -> (Fleet, RunNo, HeldRows) {
     let mut fleet = Fleet::new(version);
     let run = fleet.run("default", "chat", 2);
     for name in ["well", "a", "b"] {

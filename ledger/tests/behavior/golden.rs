@@ -10,6 +10,7 @@ mod replies;
 mod training;
 mod unapplied;
 mod version_3;
+mod version_4;
 
 use rollout_ledger::{Body, Command, EntryId, Ledger, SCHEDULING_VERSION, UnknownCommand};
 use std::fmt::Write;

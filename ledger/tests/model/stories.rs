@@ -20,6 +20,7 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(tail()),
         1 => (1..3u8).prop_map(guilty),
         1 => (8..20u8).prop_map(shut_in),
+        1 => (1..4u8, 2..4usize).prop_map(|(rows, slots)| failed_at_several(rows, slots)),
     ];
     let story = (begin, story).prop_map(|(begin, story)| begin.into_iter().chain(story).collect());
     let story = prop_oneof![2 => story, 1 => training_story()];
@@ -110,6 +111,17 @@ fn guilty(rows: u8) -> Vec<Step> {
     };
     let first = (0..3).flat_map(|_| died(0, rows));
     first.chain((0..3).flat_map(|_| died(1, 1))).collect()
+}
+
+/// So many rows have each killed the engines of several slots, which ask again while another one is free.
+fn failed_at_several(rows: u8, slots: usize) -> Vec<Step> {
+    let slots = &[(0, 0), (1, 0), (0, 1)][..slots];
+    let claim = |&(worker, slot)| Act::Claim { worker, slot, seq: 1, max: 1 };
+    let died = |&(worker, slot)| Act::Settle { worker, slot, how: Settled::Died };
+    let dies = |at| (0..rows).flat_map(move |_| [claim(at), died(at)]);
+    let acts = slots.iter().flat_map(dies).chain(slots.iter().map(claim));
+    let steps = acts.map(|act| Step::Ops(vec![act]));
+    std::iter::once(Step::Version(4)).chain(steps).collect()
 }
 
 /// There is only one slot, and its queue kills one engine after another: the trials run there anyway.

@@ -59,6 +59,9 @@ fn failures_max_pauses_a_run_and_keeps_what_is_done_and_a_retry_after_repair_hea
     ensure!(item["history"][0]["ruling"] == "final", "{item}");
     let said = refused(&fleet, &["item", "describe", "hurt", "200"], 4)?;
     ensure!(said.contains("RO-2012"), "{said}");
+    let both = fleet.ctl(&["item", "describe", "hurt", "200", "7", "-o", "json"])?;
+    let printed = String::from_utf8_lossy(&both.stdout);
+    ensure!(both.status.code() == Some(4) && printed.contains("invalid_row"), "{printed}");
 
     // Repair the cause: start a worker whose engine does not fail these rows.
     fleet.worker_process("w1").terminate(Duration::from_secs(30))?;

@@ -179,6 +179,9 @@ fn a_damaged_snapshot_and_a_directory_with_data_are_refused_and_nothing_is_touch
         ensure!(printed(&refused).contains("RO-5004"), "{what}: {}", printed(&refused));
         ensure!(!dir.exists(), "{what}: something was restored");
     }
+    let both = fleet.ctl(&["snapshot", "verify", &path(&bad), &path(&file)])?;
+    ensure!(both.status.code() == Some(1), "{}", printed(&both));
+    ensure!(printed(&both).contains(": complete"), "the file after it: {}", printed(&both));
 
     let dir = fleet.path("used");
     std::fs::create_dir(&dir)?;

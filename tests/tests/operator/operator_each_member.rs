@@ -91,6 +91,9 @@ fn each_member_alone_answers_whatever_an_operator_asks() -> Result<()> {
     ctl_output(&fleet, &["context", "remove", &leader])?;
     let left = ctl_output(&fleet, &["-o", "name", "context", "list"])?;
     ensure!(left.lines().count() == 2 && !left.contains(&leader), "{left}");
+    let others: Vec<&str> = left.lines().collect();
+    ctl_output(&fleet, &[&["context", "remove"][..], &others].concat())?;
+    ensure!(ctl_output(&fleet, &["-o", "name", "context", "list"])?.is_empty());
     fleet.passed()
 }
 

@@ -15,7 +15,7 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 /// Of which job, and how many stay.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PruneArgs {
-    /// The job's name
+    /// The job's name; only one, because the number to keep differs between jobs
     job: String,
     /// Number of newest complete checkpoints to keep, besides labeled ones
     #[arg(long, value_name = "CHECKPOINTS", value_parser = clap::value_parser!(u32).range(1..))]

@@ -1,29 +1,35 @@
-//! `rolloutctl context remove NAME`: forgets a context; its files stay.
+//! `rolloutctl context remove NAME...`: forgets contexts; their files stay.
 
 use super::{ContextReport, find, kept};
 use crate::completer::{self, Names};
-use crate::output;
+use crate::output::{self, Format};
+use crate::rolloutctl::for_each_name::for_each_name;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
-/// Which context.
+/// Which contexts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
-    /// Its name
-    #[arg(add = completer::of(Names::Contexts))]
-    name: String,
+    /// Their names
+    #[arg(required = true, value_name = "NAME", add = completer::of(Names::Contexts))]
+    names: Vec<String>,
 }
 
 impl Verb for RemoveArgs {
     const KIND: Kind<Self> = Kind::Once;
 
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        let (path, mut contexts) = kept()?;
-        let gone = find(&contexts, &self.name)?;
-        contexts.context.remove(&self.name);
-        if gone.current {
-            contexts.current = None;
-        }
-        contexts.write(&path)?;
-        output::emit(globals.format, &ContextReport(gone))
+        for_each_name(self.names, globals.format, None, async |name, format| remove(&name, format))
+            .await
     }
+}
+
+fn remove(name: &str, format: Format) -> anyhow::Result<()> {
+    let (path, mut contexts) = kept()?;
+    let gone = find(&contexts, name)?;
+    contexts.context.remove(name);
+    if gone.current {
+        contexts.current = None;
+    }
+    contexts.write(&path)?;
+    output::emit(format, &ContextReport(gone))
 }

@@ -5,6 +5,7 @@
 //! Absent: an index: the run's segments are read in order until one has the row.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::str::FromStr;
 
 use futures::{StreamExt, TryStreamExt};
@@ -39,6 +40,15 @@ impl FromStr for RowName {
                 Self::Id { item, own: text.to_owned() }
             }
         })
+    }
+}
+
+impl fmt::Display for RowName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Id { own, .. } => own.fmt(f),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 /// Which learner.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PromoteArgs {
-    /// The learner's name
+    /// The learner's name; one at a time, because each change must be complete before the next one is safe
     #[arg(add = completer::of(Names::Members))]
     pub(in crate::rolloutctl) name: String,
 }

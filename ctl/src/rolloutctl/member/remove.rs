@@ -15,7 +15,8 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 /// Which member.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
-    /// The member's name. Stop its process afterward; its data directory cannot be reused
+    /// The member's name; one at a time, because each change must be complete before the next one is safe. Stop its
+    /// process afterward; its data directory cannot be reused
     #[arg(add = completer::of(Names::Members))]
     pub(in crate::rolloutctl) name: String,
 }

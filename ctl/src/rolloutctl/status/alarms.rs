@@ -77,7 +77,12 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
         if versions.iter().any(|version| *version != report.version) {
             let what =
                 format!("it runs version {}, and another member runs another one", report.version);
-            alarm("VERSIONS_DIFFER", what, "finish the upgrade, one member at a time".into());
+            alarm(
+                "VERSIONS_DIFFER",
+                what,
+                "finish the upgrade, one member at a time: rolloutctl status shows their versions"
+                    .into(),
+            );
         }
     }
     all
