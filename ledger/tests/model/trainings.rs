@@ -36,6 +36,8 @@ pub(crate) struct Trainings {
 pub(crate) struct Cell {
     /// After which step it is in.
     step: Option<u64>,
+    /// How many samples of the shard were in with the report that brought it in.
+    in_then: u32,
     sealed: bool,
 }
 

@@ -165,9 +165,8 @@ impl Model {
             let Some(cells) = job.shard(&at) else { return refuse(JobRefusal::ClaimStale) };
             let least = cells.iter().filter(|c| c.is_in_at(step)).count() as u32;
             // As many as were in at the first report of a later step, or as a holder may have read.
-            let later = cells.iter().filter_map(|c| c.step).filter(|s| *s > step).min();
-            let most = match later {
-                Some(later) => cells.iter().filter(|c| c.is_in_at(later)).count() as u32,
+            let most = match cells.iter().find(|c| c.step.is_some_and(|s| s > step)) {
+                Some(later) => later.in_then,
                 None if job.claims.contains_key(&at) => cells.len() as u32 - 1,
                 None => cells.iter().filter(|c| c.is_in()).count() as u32,
             };

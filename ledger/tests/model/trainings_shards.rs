@@ -173,7 +173,7 @@ impl Model {
         let cells = &mut job.cells.get_mut(&epoch).expect("claimed")[at.2 as usize];
         for cell in &mut cells[done..samples] {
             assert!(!cell.is_in(), "a sample of {at:?} is in twice");
-            cell.step = Some(step);
+            (cell.step, cell.in_then) = (Some(step), samples as u32);
         }
         job.claims.remove(&at);
         job.ended.push(shard.token);

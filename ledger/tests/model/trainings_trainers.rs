@@ -115,7 +115,7 @@ impl Model {
                 shard[..samples]
                     .iter_mut()
                     .filter(|c| !c.is_in())
-                    .for_each(|c| c.step = Some(step));
+                    .for_each(|c| (c.step, c.in_then) = (Some(step), samples as u32));
             }
         }
         self.remove_trainer(name, trainer);
