@@ -6,7 +6,9 @@ use crate::grpc::convert;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::LeaderState;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
-use rollout_ledger::view::{FailedTry, ItemPlace, ItemState, ItemView, Ruling, RunState};
+use rollout_ledger::view::{
+    FailedTry, ItemPlace, ItemState, ItemView, NamedSlot, Ruling, RunState,
+};
 use rollout_ledger::{Ledger, OpKind, Reply, op};
 use rollout_proto::{ErrorCode, RpcError, v1};
 use std::sync::Arc;
@@ -169,6 +171,11 @@ fn item_out(ledger: &Ledger, now: LedgerMs, no: RunNo, item: ItemView) -> v1::It
         }
         ItemPlace::Failed => v1::ItemState::Failed,
     };
+    if let Some(avoids) = item.avoids {
+        out.avoids_ms = avoids.until.0.saturating_sub(now.0);
+        let named = |at: NamedSlot| v1::SlotName { worker: at.worker, slot: at.slot.0.into() };
+        out.avoids = avoids.slots.into_iter().map(named).collect();
+    }
     out.state = state.into();
     out
 }

@@ -267,9 +267,10 @@ impl v1::runs_server::Runs for RunsService {
         };
         self.check_run(&identity, no)?;
         let found = self.0.read_ledger(|l| {
-            l.run_view(no).map(|view| (view, l.blocked(no), l.failures(no, FAILURES_SHOWN)))
+            let failures = l.failures(no, FAILURES_SHOWN);
+            l.run_view(no).map(|view| (view, l.blocked(no), failures, l.rows_that_avoid_slots(no)))
         });
-        let (view, blocked, failures) = found.ok_or_else(|| unknown(no))?;
+        let (view, blocked, failures, avoiding_rows) = found.ok_or_else(|| unknown(no))?;
         let failed = |(row, record): &(u64, FailureRecord)| {
             convert::failed_row_out(&view.namespace, &view.folder, *row, record)
         };
@@ -284,6 +285,7 @@ impl v1::runs_server::Runs for RunsService {
             spec_digest: view.spec_digest.to_vec().into(),
             failures: failures.iter().map(failed).collect(),
             store_url,
+            avoiding_rows,
         }))
     }
 

@@ -4,6 +4,7 @@
 //! proportion to the rows that it returns, and to the segments that it skips.
 
 use crate::batch::failure_record::FailureRecord;
+use crate::batch::incident::{Incident, NamedSlot};
 use crate::batch::run::Run;
 use crate::batch::segment::Outcome;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
@@ -56,6 +57,24 @@ pub struct ItemView {
     pub group: Rows,
     /// Its history.
     pub failure_record: FailureRecord,
+    /// The slots that it avoids, if no slot has it and it failed a short time ago.
+    pub avoids: Option<AvoidedSlots>,
+}
+
+/// Slots that failed a row and get it only if no other slot fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AvoidedSlots {
+    /// In the order of their latest failures.
+    pub slots: Vec<NamedSlot>,
+    /// The ledger time from which any slot may have the row.
+    pub until: LedgerMs,
+}
+
+impl AvoidedSlots {
+    fn of(incident: &Incident) -> Option<Self> {
+        let slots = incident.earlier.iter().chain([&incident.at]).cloned().collect();
+        Some(Self { slots, until: incident.until? })
+    }
 }
 
 impl Ledger {
@@ -135,12 +154,19 @@ fn item_of(run: &Run, row: u64) -> ItemView {
         run.flight.speculative.iter().find(|speculative| speculative.1.rows.contains(row));
     let own = || run.flight.groups.values().map(|t| &t.rows).find(|rows| rows.contains(row));
     let held = grant.filter(|g| g.1.group.is_some()).map(|g| &g.1.rows);
+    let group = held.or_else(own).cloned().unwrap_or_default();
+    // The incident of a group is that of its first row.
+    let first = group.ranges().first().and_then(|(row, _)| run.failures.get(row));
+    let is_free = matches!(place, ItemPlace::Pending | ItemPlace::Waiting(_));
+    let incident = first.unwrap_or(&failure_record).open_incident().filter(|_| is_free);
+    let avoids = incident.and_then(AvoidedSlots::of);
     ItemView {
         row,
         segment: SegmentNo(run.segment_at(row) as u32),
         place,
         speculative: speculative.map(|(attempt, speculative)| (speculative.slot, *attempt)),
-        group: held.or_else(own).cloned().unwrap_or_default(),
+        group,
         failure_record,
+        avoids,
     }
 }

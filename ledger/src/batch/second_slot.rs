@@ -1,12 +1,13 @@
 //! Shows readers which rows of a run wait for a slot other than the one that had them.
 //!
 //! *Invariant:* reading changes nothing. Rows of bisection groups are named; other rows are counted by slot, and no
-//! row is visited. The answer is empty unless the run has nothing else to give.
+//! row is visited. The reason why a run is stuck is empty unless the run has nothing else to give.
 //! Absent: which groups and rows a slot does not get (`incident.rs`, `avoided_rows.rs`).
 
 use crate::batch::incident::EndKind;
 use crate::batch::run::Run;
 use crate::kernel::counted::counted;
+use crate::kernel::id::RunNo;
 use crate::kernel::limits;
 use crate::machine::ledger::Ledger;
 
@@ -16,6 +17,15 @@ const NAMED_MAX: usize = 3;
 const CHECKED_MAX: usize = 64;
 
 impl Ledger {
+    /// How many rows of a run that no slot has avoid the slots that failed them. Takes time in proportion to the run's
+    /// bisection groups.
+    pub fn rows_that_avoid_slots(&self, no: RunNo) -> u64 {
+        let Some(run) = self.runs.get(&no).filter(|_| self.asks_a_second_slot()) else { return 0 };
+        let groups = run.flight.groups.iter();
+        let avoiding = groups.filter(|(number, _)| run.incident_of_group(**number).is_some());
+        run.flight.avoided.listed() + avoiding.map(|(_, group)| group.rows.len()).sum::<u64>()
+    }
+
     /// Describes the rows that wait for another slot; empty if any slot that asks now may get rows.
     pub(crate) fn waits_for_another_slot(&self, run: &Run) -> String {
         let others = run.grantable_beside_groups() > run.flight.avoided.listed();

@@ -6,7 +6,7 @@ pub use crate::batch::blocked_runs::Blocked;
 pub use crate::batch::failure_record::{DoneTry, FailedTry, FailureRecord, Ruling, Strikes};
 pub use crate::batch::flight_view::{BisectionGroupView, FlightView};
 pub use crate::batch::incident::{EndKind, Incident, NamedSlot};
-pub use crate::batch::item_view::{ItemPlace, ItemState, ItemView};
+pub use crate::batch::item_view::{AvoidedSlots, ItemPlace, ItemState, ItemView};
 pub use crate::batch::run::{Counts, RunState};
 pub use crate::batch::run_view::{RunView, SegmentView};
 use crate::batch::spec::SlotOffer;

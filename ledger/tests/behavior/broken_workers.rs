@@ -77,6 +77,11 @@ fn two_broken_workers_beside_a_busy_one_fail_no_row() {
         assert!(fleet.ledger.has_work_for(fleet.slots[0].0));
         let says = "1 row failed at b slot 0: it waits for another slot, for 600 s at most";
         assert_eq!(fleet.ledger.blocked(run), says);
+        let avoids = fleet.ledger.item(run, 1).expect("there").avoids.expect("two slots");
+        let names: Vec<&str> = avoids.slots.iter().map(|at| at.worker.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(fleet.ledger.rows_that_avoid_slots(run), 1);
+        assert_eq!(fleet.ledger.item(run, 0).expect("there").avoids, None, "a slot has it");
         fleet.done(0, busy);
         finishes(&mut fleet, run, 0);
     }

@@ -180,13 +180,22 @@ mod tests {
             trial_rows: 4,
             ..v1::Item::default()
         };
-        let items = vec![poison.into(), runs.into()];
-        let list = ItemList { items, next_row: Some("19".into()), unconfirmed: None };
+        let at = |worker: &str| v1::SlotName { worker: worker.into(), slot: 1 };
+        let avoids = v1::Item {
+            row: 19,
+            state: v1::ItemState::Pending as i32,
+            avoids: vec![at("w1"), at("w2")],
+            avoids_ms: 412_000,
+            ..v1::Item::default()
+        };
+        let items = vec![poison.into(), runs.into(), avoids.into()];
+        let list = ItemList { items, next_row: Some("20".into()), unconfirmed: None };
         crate::golden::report("item-list.txt", &list);
         let table = list.table();
         assert!(table.contains("17  failed   -"), "{table}");
         assert!(table.contains("engine_died  SIGKILL  signal 9"), "{table}");
         assert!(table.contains("w1/0 (attempt 7.1), on trial (4 rows)"), "{table}");
-        assert!(table.ends_with("there are more: --from 19\n"), "{table}");
+        assert!(table.contains("pending  avoids w1/1 and w2/1 for 412s at most"), "{table}");
+        assert!(table.ends_with("there are more: --from 20\n"), "{table}");
     }
 }

@@ -26,6 +26,11 @@ pub(super) struct Item {
     /// The slot that also runs it, at a run's tail.
     pub(super) duplicate: Option<Holder>,
     pub(super) waits_seconds: Option<f64>,
+    /// Slots that failed it, by `WORKER/SLOT`: they get it only if no other slot fits, for this long.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) avoids: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) avoids_seconds: Option<f64>,
     /// The object with its result, and the row in it.
     pub(super) part: Option<String>,
     pub(super) part_row: Option<u32>,
@@ -114,6 +119,8 @@ impl From<v1::Item> for Item {
                 attempt: attempt(holder.attempt),
             }),
             waits_seconds: (is == v1::ItemState::Waiting).then(|| wire.waits_ms as f64 / 1000.0),
+            avoids_seconds: (!wire.avoids.is_empty()).then(|| wire.avoids_ms as f64 / 1000.0),
+            avoids: wire.avoids.iter().map(|at| format!("{}/{}", at.worker, at.slot)).collect(),
             part: wire.part.map(|part| part.key),
             part_row: done.then_some(wire.part_row),
             trial_rows: wire.trial_rows,
@@ -187,9 +194,15 @@ impl Item {
         if let Some(Holder { worker, slot, attempt }) = &self.duplicate {
             text.push_str(&format!(", and {worker}/{slot} (attempt {attempt})"));
         }
-        if self.trial_rows > 0 {
+        let mut add = |what: String| {
             let comma = if text.is_empty() { "" } else { ", " };
-            text.push_str(&format!("{comma}on trial ({})", counted(self.trial_rows, "row")));
+            text.push_str(&format!("{comma}{what}"));
+        };
+        if self.trial_rows > 0 {
+            add(format!("on trial ({})", counted(self.trial_rows, "row")));
+        }
+        if let Some(seconds) = self.avoids_seconds {
+            add(format!("avoids {} for {seconds:.0}s at most", self.avoids.join(" and ")));
         }
         if text.is_empty() { "-".into() } else { text }
     }

@@ -26,6 +26,9 @@ struct RunDescription {
     run: Run,
     spec: Spec,
     failures: Vec<Failure>,
+    /// Rows that no slot has and that avoid the slots that failed them.
+    #[serde(serialize_with = "u64_string")]
+    avoiding_rows: u64,
     /// The source of the answer if there is no leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     unconfirmed: Option<Unconfirmed>,
@@ -151,6 +154,10 @@ impl Report for RunDescription {
                 count(counts.waiting)
             ),
         );
+        if self.avoiding_rows > 0 {
+            let rows = counted(self.avoiding_rows, "row");
+            line("Avoiding", format!("{rows}: other slots than those that failed them come first"));
+        }
         line(
             "Attempts",
             format!(
@@ -216,6 +223,7 @@ async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Res
         run: answer.run.unwrap_or_default().into(),
         spec: Spec::new(answer.spec.unwrap_or_default(), &answer.spec_digest),
         failures,
+        avoiding_rows: answer.avoiding_rows,
         unconfirmed,
     };
     output::emit(format, &described)?;
@@ -251,12 +259,14 @@ mod tests {
             run: sample(),
             spec: Spec::new(spec, &[0xab]),
             failures: failures(),
+            avoiding_rows: 2,
             unconfirmed: None,
         };
         crate::golden::report("run-describe.txt", &report);
         let text = report.table();
         assert!(text.contains("Sampling    {\"max_tokens\":16}\n"), "{text}");
         assert!(text.contains("17   invalid row"), "{text}");
+        assert!(text.contains("Avoiding    2 rows: other slots than"), "{text}");
         assert!(text.contains("Needs       zone=a, vllm >=0.32\n"), "{text}");
         assert!(text.contains("1,000,000 rows in 0 segments, open\n"), "{text}");
         let mut lost = RunDescription { failures: Vec::new(), ..report };
