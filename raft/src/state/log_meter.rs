@@ -15,6 +15,9 @@ const PARTS_MAX: u64 = MARKS_MAX as u64 / 4;
 /// The first number of an encoded meter.
 const MAGIC: u64 = u64::from_le_bytes(*b"logmeter");
 
+/// No log has so many bytes in its life: a larger total is damaged, and counting on from it could overflow.
+const TOTAL_MAX: u64 = u64::MAX / 2;
+
 /// The number of marks; the oldest are dropped when a log grows beyond all of them.
 const MARKS_MAX: usize = 4096;
 
@@ -113,7 +116,7 @@ impl LogMeter {
         let ascending = marks.iter().zip(marks.iter().skip(1)).all(|(a, b)| a < b && a.1 <= b.1);
         let within = marks.back().is_none_or(|(_, at)| *at <= total)
             && marks.front().is_none_or(|(_, at)| purged <= *at);
-        if ascending && within && purged <= total {
+        if ascending && within && purged <= total && total <= TOTAL_MAX {
             Self { marks, total, purged, ..empty }
         } else {
             empty
@@ -139,6 +142,18 @@ mod tests {
         assert_eq!(meter.bytes(), 5 * 10);
         assert_eq!(LogMeter::decode(640, &meter.encode()), meter);
         assert_eq!(LogMeter::decode(640, b"no meter, but long enough to be"), LogMeter::new(640));
+    }
+
+    #[test]
+    fn a_total_from_which_counting_on_would_overflow_counts_as_an_empty_log() {
+        let encoded = |total: u64| -> Vec<u8> {
+            [MAGIC, total, 0].into_iter().flat_map(u64::to_le_bytes).collect()
+        };
+        let mut meter = LogMeter::decode(640, &encoded(u64::MAX));
+        assert_eq!(meter, LogMeter::new(640));
+        meter.appended(1, 10);
+        assert_eq!(meter.bytes(), 10);
+        assert_eq!(LogMeter::decode(640, &encoded(TOTAL_MAX)).bytes(), TOTAL_MAX);
     }
 
     #[test]
