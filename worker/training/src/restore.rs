@@ -107,13 +107,18 @@ impl<'a> Source<'a> {
         // Reserve no more: the size in a manifest may be wrong.
         let mut content = BytesMut::with_capacity(sum.min(READ_AHEAD_BYTES_MAX) as usize);
         for chunk in &file.chunks {
-            content.extend_from_slice(&self.read(chunk).await?);
+            let bytes = self.read(chunk).await?;
+            // Longer chunks would take more memory than the length of the file says, before its digest is compared.
+            if bytes.len() as u64 != u64::from(chunk.bytes) {
+                return Err(damaged(format!("{} has a chunk of another length", file.name)));
+            }
+            content.extend_from_slice(&bytes);
         }
         let content = content.freeze();
         let whole = content.clone();
         let found = tokio::task::spawn_blocking(move || blake3::hash(&whole));
         let found = found.await.map_err(|_| TrainError::WriterEnded)?;
-        match content.len() as u64 == file.bytes && found.as_bytes()[..] == file.digest[..] {
+        match found.as_bytes()[..] == file.digest[..] {
             true => Ok(content),
             false => Err(damaged(format!("{} differs from what was written", file.name))),
         }
@@ -167,6 +172,26 @@ mod tests {
             let checkpoint = checkpoint_of(dir.path(), file).await;
             let refused = restore_rank(&checkpoint, 0).await.expect_err("refused").to_string();
             assert_eq!(refused, "model has chunks that do not match its length", "{bytes}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_chunk_that_is_longer_than_its_manifest_says_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (url, prefix) = (format!("file://{}", dir.path().display()), "training/default/sft/1");
+        let object = Bytes::from(vec![7; 1000]);
+        let digest = *blake3::hash(&object).as_bytes();
+        let store = BlobStore::open(&url).expect("a store");
+        store.put(&key(prefix, &digest), object).await.expect("written");
+        for (claimed, count) in [(1, 3), (1001, 1)] {
+            let chunk = v1::BlobName { digest: digest.to_vec().into(), bytes: claimed };
+            let chunks = vec![chunk; count];
+            let bytes = u64::from(claimed) * count as u64;
+            let file =
+                v1::CheckpointFile { name: "model".into(), bytes, chunks, ..Default::default() };
+            let checkpoint = checkpoint_of(dir.path(), file).await;
+            let refused = restore_rank(&checkpoint, 0).await.expect_err("refused").to_string();
+            assert_eq!(refused, "model has a chunk of another length", "{claimed}");
         }
     }
 
