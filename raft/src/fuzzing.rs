@@ -8,6 +8,10 @@ use std::path::Path;
 use bytes::Bytes;
 
 use crate::codec;
+use crate::state::log_meter::LogMeter;
+
+/// What the log of a fuzzed meter keeps.
+const KEEP_BYTES: u64 = 640;
 
 /// Decodes the bytes after the first one as the value that the first one selects.
 ///
@@ -37,6 +41,40 @@ pub fn decode(bytes: &[u8]) {
         8 => stable!(decode_transfer_reply, encode_transfer_reply, rest),
         _ => stable!(decode_snapshot_header, encode_snapshot_header, rest),
     }
+}
+
+/// Decodes the stored size of a log, and counts on from it as a member does after a start. Its marks take about as much
+/// memory as the bytes.
+///
+/// # Panics
+/// If the size differs after it was encoded and decoded again, or a number of it over- or underflows: that is a
+/// finding.
+pub fn log_size(bytes: &[u8]) {
+    let mut meter = LogMeter::decode(KEEP_BYTES, bytes);
+    assert_eq!(LogMeter::decode(KEEP_BYTES, &meter.encode()), meter);
+    let all = meter.bytes();
+    for index in [0, 1, 100, u64::MAX] {
+        assert!(meter.bytes_after(index) <= all, "a part is larger than the log");
+    }
+    if let Some(index) = meter.index_before(KEEP_BYTES) {
+        assert!(all >= KEEP_BYTES, "the bytes after {index} are more than the log has");
+    }
+    meter.appended(u64::MAX, u64::from(u32::MAX));
+    assert_eq!(meter.bytes(), all + u64::from(u32::MAX));
+    meter.truncated(100);
+    meter.purged(50);
+    meter.appended(100, 1);
+    assert!(meter.bytes() <= all + u64::from(u32::MAX) + 1);
+}
+
+/// The encoded size of a log of twelve entries, of which two were purged.
+pub fn encoded_log_size() -> Vec<u8> {
+    let mut meter = LogMeter::new(KEEP_BYTES);
+    for index in 1..=12 {
+        meter.appended(index, 10 * index);
+    }
+    meter.purged(2);
+    meter.encode()
 }
 
 /// Reads a backup as a restore does, and returns the log index of its state.
