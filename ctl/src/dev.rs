@@ -9,6 +9,8 @@ mod certs;
 pub mod cluster;
 mod config;
 mod detach;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 pub mod layout;
 mod logs;
 pub mod pids;

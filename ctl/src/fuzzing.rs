@@ -6,6 +6,11 @@
 use bytes::Bytes;
 use rollout_proto::v1;
 
+pub use crate::dev::fuzzing::{
+    pids as dev_pids, settings as dev_settings, written_pids as written_dev_pids,
+    written_settings as written_dev_settings,
+};
+
 /// Combines a segment's rows with their results, as an export does. `objects` supplies the blobs that the message
 /// names, whatever their digests. Returns the number of rows.
 ///

@@ -34,13 +34,17 @@ impl Pids {
     pub fn load(layout: &Layout) -> anyhow::Result<Option<Self>> {
         let path = layout.pids();
         match std::fs::read(&path) {
-            Ok(text) => Ok(Some(
-                serde_json::from_slice(&text)
-                    .with_context(|| format!("{} is damaged", path.display()))?,
-            )),
+            Ok(text) => Self::parse(&text)
+                .map(Some)
+                .with_context(|| format!("{} is damaged", path.display())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).context(format!("cannot read {}", path.display())),
         }
+    }
+
+    /// Parses the bytes of the file.
+    pub(super) fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(bytes)
     }
 
     /// The state of a cluster, for people. `runs`: its directory is locked.

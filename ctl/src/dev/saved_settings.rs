@@ -110,13 +110,23 @@ impl Saved {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).context(format!("cannot read {}", path.display())),
         };
-        let saved: Self = serde_json::from_slice(&text).with_context(|| {
+        Self::parse(&text, &path).map(Some)
+    }
+
+    /// Parses the bytes of the file at `path`.
+    pub(super) fn parse(bytes: &[u8], path: &Path) -> anyhow::Result<Self> {
+        let saved: Self = serde_json::from_slice(bytes).with_context(|| {
             format!("{} is not a valid description of a cluster", path.display())
         })?;
         if saved.format != FORMAT || saved.members.is_empty() {
             bail!("{} has format {}, expected {FORMAT}", path.display(), saved.format);
         }
-        Ok(Some(saved))
+        Ok(saved)
+    }
+
+    /// The description of a cluster that is not formed.
+    pub(super) fn of(members: Vec<SavedMember>) -> Self {
+        Self { format: FORMAT, bootstrapped: false, members }
     }
 
     fn create(members: u16, base_port: u16) -> anyhow::Result<Self> {
@@ -131,7 +141,7 @@ impl Saved {
                 http_port: ports[2],
             })
             .collect();
-        Ok(Self { format: FORMAT, bootstrapped: false, members })
+        Ok(Self::of(members))
     }
 
     /// Replaces the saved description.

@@ -11,12 +11,20 @@ use rollout_ctl::export::manifest::Manifest;
 use super::file_of;
 
 const ENROLLMENT: u8 = 255;
+const DEV_PIDS: u8 = 254;
+const DEV_SETTINGS: u8 = 253;
 
 pub(crate) fn run(bytes: &[u8]) {
     let Some((kind, rest)) = bytes.split_first() else { return };
-    if *kind == ENROLLMENT {
-        return drop(rollout_worker::fuzzing::enrollment(rest));
+    match *kind {
+        ENROLLMENT => drop(rollout_worker::fuzzing::enrollment(rest)),
+        DEV_PIDS => drop(rollout_ctl::fuzzing::dev_pids(rest)),
+        DEV_SETTINGS => drop(rollout_ctl::fuzzing::dev_settings(rest)),
+        kind => other_file(kind, rest),
     }
+}
+
+fn other_file(kind: u8, rest: &[u8]) {
     match kind % 9 {
         kind @ 0..3 => {
             if let Ok(text) = std::str::from_utf8(rest) {
@@ -145,10 +153,26 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             7,
             r#"{"version":1,"cluster_id":"09090909090909090909090909090909","member_id":1,"name":"c1","checksum":""}"#,
         ),
+        super::of(DEV_PIDS, &rollout_ctl::fuzzing::written_dev_pids()),
+        super::of(DEV_SETTINGS, &rollout_ctl::fuzzing::written_dev_settings()),
         of(ENROLLMENT, r#"{"labels":{"zone":"a","rack":"7"},"lifetime_ms":86400000}"#),
         of(
             8,
             "{\"time\":\"2026-01-01T00:00:00Z\",\"prev\":null}\n{\"prev\":\"x\"}\n\0{\"prev\":\"x\"}\n",
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_ctl::fuzzing::{dev_pids, dev_settings};
+
+    #[test]
+    fn the_seeds_of_a_development_cluster_are_read() {
+        let seeds = seeds();
+        let of = |kind: u8| seeds.iter().filter(move |seed| seed[0] == kind).map(|seed| &seed[1..]);
+        assert_eq!(of(DEV_PIDS).map(dev_pids).collect::<Vec<_>>(), [Some(2)]);
+        assert_eq!(of(DEV_SETTINGS).map(dev_settings).collect::<Vec<_>>(), [Some(1)]);
+    }
 }
