@@ -16,6 +16,18 @@ pub fn operations(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Result<Vec<Op>, St
     crate::grpc::fuzzing::operations(ledger, kind, bytes).map_err(|error| error.to_string())
 }
 
+/// Decodes the message of a dry run and the request in it, as a member does before it checks the request. A request
+/// takes at most 1 MiB of memory once it is decoded. Returns its encoded length.
+///
+/// # Errors
+/// Why the message is refused.
+///
+/// # Panics
+/// If the request differs after it was encoded and decoded again, or has another weight in pieces: that is a finding.
+pub fn dry_run(bytes: &[u8]) -> Result<usize, String> {
+    crate::grpc::fuzzed_dry_run(bytes).map_err(|error| error.to_string())
+}
+
 /// Reads a rank's manifest as a member does before it accepts the rank's report. Returns how many chunks it names.
 pub fn checkpoint_manifest(bytes: &[u8]) -> Option<usize> {
     crate::grpc::fuzzing::checkpoint_manifest(bytes)

@@ -59,6 +59,8 @@ pub(crate) use cluster::ClusterService;
 pub(crate) use dataset::DatasetsService;
 pub(crate) use digest_pace::DigestPace;
 pub(crate) use dry_run::DryRunsService;
+#[cfg(feature = "fuzzing")]
+pub(crate) use dry_run::fuzzed as fuzzed_dry_run;
 pub(crate) use enrollment::EnrollmentService;
 pub(crate) use events::EventsService;
 pub(crate) use items::ItemsService;

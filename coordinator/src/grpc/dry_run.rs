@@ -214,6 +214,50 @@ impl Shared {
     }
 }
 
+/// Decodes the request as its method receives it, and again after it was encoded.
+#[cfg(feature = "fuzzing")]
+macro_rules! decoded_twice {
+    (
+        $target:ident, $memory:ident;
+        $($path:literal => $service:ident.$handler:ident($request:ident);)*
+    ) => {
+        match $target.method.as_str() {
+            $($path => {
+                let (request, room) = $target.decoded::<v1::$request>(&$memory)?;
+                drop(room);
+                let request = request.into_inner();
+                let written = request.encode_to_vec();
+                let length = v1::$request::decode(&written[..]).map(|again| again.encoded_len());
+                assert_eq!(length, Ok(written.len()), "what was written is not read");
+                Ok(written.len())
+            })*
+            other => Err(not_checked(other)),
+        }
+    };
+}
+
+/// Decodes the message of a dry run and the request in it, as the service does before it calls a handler. Returns the
+/// encoded length of that request. For fuzz targets only.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzzed(bytes: &[u8]) -> Result<usize, RpcError> {
+    use prost::Message as _;
+
+    let asked = v1::DryRunRequest::decode(bytes).map_err(|error| invalid(error.to_string()))?;
+    let v1::DryRunRequest { method, request } = asked;
+    check_path(&method)?;
+    if let Some(method) = message_weight::method(&method) {
+        let whole = Weighing::new(method, request.len()).add(&request);
+        let mut weighing = Weighing::new(method, request.len());
+        let mut pieces = request.chunks(3).map(|piece| weighing.add(piece));
+        let pieces = pieces.try_fold(0, |sum, weight| weight.map(|weight| sum + weight));
+        assert_eq!(pieces.ok(), whole.ok(), "in pieces, the request has another weight");
+    }
+    let (metadata, extensions) = (MetadataMap::new(), Extensions::new());
+    let target = DryRunTarget { metadata, extensions, method, request };
+    let memory = BodyBudgetLayer::new();
+    for_each_dry_run!(decoded_twice target, memory;)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,11 +1,11 @@
 //! Fuzzes sequences of requests of clients and workers, as commands that a ledger applies. A request is a byte that
-//! selects its type, and a message preceded by a two-byte length.
+//! selects its type, and a message preceded by a two-byte length. A dry run is only decoded, with the request in it.
 
 mod stories;
 
 use std::sync::LazyLock;
 
-use rollout_coordinator::fuzzing::{KINDS, operations};
+use rollout_coordinator::fuzzing::{KINDS, dry_run, operations};
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
 use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Reply, SUPPORTED_VERSIONS};
 
@@ -14,6 +14,8 @@ use super::take_sized;
 
 /// The kind of message that advances time: its first two bytes are the number of seconds.
 const TICK: u8 = KINDS;
+/// The kind of message that is a dry run. It has a byte of its own, so that kept inputs keep their meaning.
+const DRY_RUN: u8 = 255;
 /// The most requests in one input.
 const REQUESTS_MAX: usize = 64;
 const EPOCH: u64 = 1;
@@ -63,7 +65,10 @@ pub(crate) fn run(mut bytes: &[u8]) {
         let Some((kind, rest)) = bytes.split_first() else { break };
         bytes = rest;
         let Some(message) = take_sized(&mut bytes) else { break };
-        member.take(*kind, message);
+        match *kind {
+            DRY_RUN => drop(dry_run(message)),
+            kind => drop(member.take(kind, message)),
+        }
     }
     let ledger = member.ledger;
     ledger.check_invariants().expect("the ledger keeps its promises");
@@ -73,4 +78,23 @@ pub(crate) fn run(mut bytes: &[u8]) {
     let mut again = Vec::new();
     loaded.for_each_record(|key, value| again.push((key.to_vec(), value.to_vec())));
     assert_eq!(image, again, "the image of a loaded ledger differs");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dry_runs_of_the_seeds_are_decoded() {
+        let seed = seeds().pop().expect("the last seed has the dry runs");
+        let mut bytes = &seed[..];
+        let mut lengths = Vec::new();
+        while let Some((kind, rest)) = bytes.split_first() {
+            assert_eq!(*kind, DRY_RUN);
+            bytes = rest;
+            lengths.push(dry_run(take_sized(&mut bytes).expect("a message")));
+        }
+        assert_eq!(lengths.len(), 5);
+        assert!(lengths.iter().all(|length| length.as_ref().is_ok_and(|length| *length > 0)));
+    }
 }

@@ -1,11 +1,11 @@
-//! Seeds: sequences of requests that a ledger accepts: a batch run, and a training job.
+//! Seeds: sequences of requests that a ledger accepts: a batch run, and a training job; and dry runs of requests.
 
 use prost::Message;
 use rollout_ledger::Reply;
 use rollout_ledger::id::SessionId;
 use rollout_proto::v1;
 
-use super::{Member, TICK};
+use super::{DRY_RUN, Member, TICK};
 use crate::targets::push_sized;
 
 /// Requests, and the ledger that has applied them: later requests use its answers.
@@ -303,6 +303,40 @@ fn training() -> Story {
     story
 }
 
+/// Dry runs, as a client asks for them, of requests with texts, lists of rows, a map, messages and options.
+fn dry_runs() -> Vec<u8> {
+    let name = || "r".to_owned();
+    let delete = v1::DeleteRunRequest { name: name(), ..Default::default() };
+    let rows = Some(v1::Rows { starts: vec![1, 9], lens: vec![3, 2] });
+    let retry = v1::RetryItemsRequest { run: name(), rows, ..Default::default() };
+    let token = v1::CreateTokenRequest {
+        name: "t".into(),
+        role: "worker".into(),
+        namespaces: vec!["a".into(), "b".into()],
+        labels: [("zone".to_owned(), "a".to_owned())].into(),
+        secret_hash: vec![1; 32].into(),
+        ..Default::default()
+    };
+    let spec = v1::DatasetSpec { uri: "file:///d/{shard}".into(), ..Default::default() };
+    let dataset = v1::CreateDatasetRequest { name: name(), spec: Some(spec), ..Default::default() };
+    let quota = v1::SetQuotaRequest { create: true, runs_max: Some(0), ..Default::default() };
+    let asked = [
+        v1::DryRunRequest::of(&delete),
+        v1::DryRunRequest::of(&retry),
+        v1::DryRunRequest::of(&token),
+        v1::DryRunRequest::of(&dataset),
+        v1::DryRunRequest::of(&quota),
+    ];
+    let mut bytes = Vec::new();
+    for asked in asked {
+        bytes.push(DRY_RUN);
+        push_sized(&mut bytes, &asked.encode_to_vec());
+    }
+    bytes
+}
+
+/// The dry runs are last.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    [batch(), operators(), rendezvous(), training()].map(|story| story.bytes).to_vec()
+    let stories = [batch(), operators(), rendezvous(), training()];
+    stories.into_iter().map(|story| story.bytes).chain([dry_runs()]).collect()
 }
