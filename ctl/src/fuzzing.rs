@@ -3,9 +3,12 @@
 //! Invariant: bad bytes are an error here, as they are in a command.
 //! Absent: what is public anyway: batch files, contexts, inputs and manifests.
 
+mod checkpoint;
+
 use bytes::Bytes;
 use rollout_proto::v1;
 
+pub use self::checkpoint::restored_rank;
 pub use crate::dev::fuzzing::{
     pids as dev_pids, settings as dev_settings, written_pids as written_dev_pids,
     written_settings as written_dev_settings,

@@ -1,5 +1,6 @@
 //! Fuzzes objects of the object store: row segments, result parts, manifests of checkpoints and of sealed runs, and
-//! an export that reads several of them. The first byte selects the object.
+//! an export and a restore of a checkpoint that read several of them. The first byte selects the object. New decoders
+//! get new bytes, so that kept inputs keep their meaning.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -8,8 +9,17 @@ use rollout_storage::{Part, PartRow, PartRowKind, PartWriter, Segment, SegmentWr
 
 use super::{of, push_sized, take_sized};
 
+const RESTORE: u8 = 255;
+
 pub(crate) fn run(bytes: &[u8]) {
     let Some((kind, rest)) = bytes.split_first() else { return };
+    match *kind {
+        RESTORE => drop(restore(rest)),
+        kind => object(kind, rest),
+    }
+}
+
+fn object(kind: u8, rest: &[u8]) {
     match kind % 6 {
         0 => segment(rest),
         1 => part(rest),
@@ -40,6 +50,30 @@ fn export(mut bytes: &[u8]) {
     let objects = std::iter::from_fn(|| take_sized(&mut bytes)).take(8);
     let objects: Vec<Bytes> = objects.map(Bytes::copy_from_slice).collect();
     let _ = futures::executor::block_on(rollout_ctl::fuzzing::results(listed, &objects));
+}
+
+/// A rank's manifest, and the objects that it names as chunks. `None`: there is no manifest.
+fn restore(mut bytes: &[u8]) -> Option<Result<u64, String>> {
+    let manifest = v1::CheckpointManifest::decode(take_sized(&mut bytes)?).ok()?;
+    let objects = std::iter::from_fn(|| take_sized(&mut bytes)).take(8);
+    let objects: Vec<Bytes> = objects.map(Bytes::copy_from_slice).collect();
+    Some(rollout_ctl::fuzzing::restored_rank(manifest, &objects))
+}
+
+/// A checkpoint of two files, the first of which has `bytes`, in two chunks of three and two.
+fn checkpoint(bytes: u64) -> Vec<u8> {
+    // The chunks get the digests of the objects.
+    let chunk = |bytes| v1::BlobName { digest: Bytes::new(), bytes };
+    let chunks = vec![chunk(3), chunk(2)];
+    let model = v1::CheckpointFile { name: "model".into(), bytes, chunks, ..Default::default() };
+    let empty = v1::CheckpointFile { name: "empty".into(), ..Default::default() };
+    let (trainer, files) = ("t".to_owned(), vec![model, empty]);
+    let manifest = v1::CheckpointManifest { format: 1, trainer, step: 7, files };
+    let mut seed = vec![RESTORE];
+    push_sized(&mut seed, &manifest.encode_to_vec());
+    push_sized(&mut seed, b"abc");
+    push_sized(&mut seed, b"de");
+    seed
 }
 
 fn part_row(row: u64, body: &[u8]) -> PartRow<'_> {
@@ -107,5 +141,20 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         of(3, &sealed.encode_to_vec()),
         listed(false),
         listed(true),
+        checkpoint(5),
+        checkpoint(u64::MAX),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_restored_unless_it_claims_more_bytes_than_its_chunks_have() {
+        let restored = |bytes| restore(&checkpoint(bytes)[1..]);
+        assert_eq!(restored(5), Some(Ok(5)));
+        let refused = "model has chunks that do not match its length".to_owned();
+        assert_eq!(restored(u64::MAX), Some(Err(refused)));
+    }
 }
