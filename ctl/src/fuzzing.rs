@@ -5,6 +5,8 @@
 
 mod checkpoint;
 
+use std::path::Path;
+
 use bytes::Bytes;
 use rollout_proto::v1;
 
@@ -31,4 +33,10 @@ pub fn output_record(bytes: &[u8]) -> Option<usize> {
 /// Checks the chain of an audit file; returns the number of breaks.
 pub fn audit_chain(bytes: &[u8]) -> usize {
     crate::rolloutctl::audit_breaks(bytes)
+}
+
+/// Reads a snapshot file as `snapshot verify` does, and prints it. Returns the table and the JSON; `None` if the file is
+/// refused.
+pub fn snapshot(path: &Path) -> Option<(String, String)> {
+    crate::rolloutctl::verified_snapshot(path)
 }

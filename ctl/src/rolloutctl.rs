@@ -40,6 +40,8 @@ mod run;
 mod run_summary;
 mod shard;
 mod snapshot;
+#[cfg(feature = "fuzzing")]
+pub(crate) use snapshot::fuzzed as verified_snapshot;
 
 pub mod status;
 mod storage;

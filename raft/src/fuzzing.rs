@@ -6,8 +6,10 @@
 use std::path::Path;
 
 use bytes::Bytes;
+use rollout_ledger::Ledger;
 
 use crate::codec;
+use crate::ops::restore;
 use crate::state::log_meter::LogMeter;
 
 /// What the log of a fuzzed meter keeps.
@@ -77,10 +79,19 @@ pub fn encoded_log_size() -> Vec<u8> {
     meter.encode()
 }
 
-/// Reads a backup as a restore does, and returns the log index of its state.
+/// Reads a backup as a restore does, makes the state of a new cluster from it, and returns the log index of the state.
+/// A block of the file has at most 256 MiB, and memory for it is allocated as its bytes arrive.
 ///
 /// # Errors
 /// The reason why the file is refused.
+///
+/// # Panics
+/// If the state does not load from its image, so that no member would start: that is a finding.
 pub fn backup(path: &Path) -> Result<u64, String> {
-    crate::ops::restore::position(path).map_err(|error| error.to_string())
+    let state = restore::state(path).map_err(|error| error.to_string())?;
+    let mut image = Vec::new();
+    state.for_each_record(|key, value| image.push((key.to_vec(), value.to_vec())));
+    let loaded = Ledger::load(image).expect("a state that was restored loads");
+    assert_eq!(loaded.applied(), state.applied());
+    Ok(loaded.applied().index)
 }

@@ -8,3 +8,13 @@ pub(super) mod restore;
 pub(super) mod save;
 pub(super) mod summary;
 pub(super) mod verify;
+
+/// What `snapshot verify` prints of a file, as a table and as JSON; `None` if it is refused. For fuzz targets only.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzzed(path: &std::path::Path) -> Option<(String, String)> {
+    use crate::output::Report as _;
+
+    let progress = crate::progress::Progress::new(true);
+    let shown = summary::SnapshotFile::check(path, path, &progress).ok()?;
+    Some((shown.table(), serde_json::to_string(&shown).ok()?))
+}

@@ -109,15 +109,7 @@ pub fn restore(
     }
     refuse_used(&plan.data_dir)?;
     let (ledger, header, summary) = read(file, progress)?;
-    for member in &members {
-        if !(member.version_min..=member.version_max).contains(&header.cluster_version) {
-            let what = format!(
-                "the cluster was of version {}, member {} runs {} to {}",
-                header.cluster_version, member.name, member.version_min, member.version_max
-            );
-            return Err(RestoreError::Content { path: file.to_owned(), what });
-        }
-    }
+    check_versions(file, &header, &members)?;
     let cluster_id = cluster_id(&summary, &members, &plan.token);
     let ledger = ledger.restored(cluster_id.0, header.taken_unix_ms);
     // The entry that forms a cluster has term 0, as if its log had been here before.
@@ -185,10 +177,42 @@ fn read(
     Ok((ledger, header, summary))
 }
 
-/// The log index of a backup's state; for fuzz targets only.
+/// Refuses a cluster of a version that a member does not run.
+fn check_versions(
+    file: &Path,
+    header: &SnapshotHeader,
+    members: &[MemberRecord],
+) -> Result<(), RestoreError> {
+    for member in members {
+        if !(member.version_min..=member.version_max).contains(&header.cluster_version) {
+            let what = format!(
+                "the cluster was of version {}, member {} runs {} to {}",
+                header.cluster_version, member.name, member.version_min, member.version_max
+            );
+            return Err(RestoreError::Content { path: file.to_owned(), what });
+        }
+    }
+    Ok(())
+}
+
+/// The first state of the cluster that a restore to the members of the file makes; for fuzz targets only.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn position(file: &Path) -> Result<u64, RestoreError> {
-    read(file, &mut |_| ()).map(|(ledger, _, _)| ledger.applied().index)
+pub(crate) fn state(file: &Path) -> Result<Ledger, RestoreError> {
+    let (ledger, header, summary) = read(file, &mut |_| ())?;
+    let members = header.members.iter().map(|member| MemberRecord {
+        name: member.name.clone(),
+        peer_addr: member.peer_addr.clone(),
+        client_addr: member.client_addr.clone(),
+        zone: member.zone.clone(),
+        version_min: rollout_ledger::SUPPORTED_VERSIONS.0,
+        version_max: rollout_ledger::SUPPORTED_VERSIONS.1,
+        ..MemberRecord::default()
+    });
+    let members = number_members(members.collect())?;
+    check_versions(file, &header, &members)?;
+    first_membership(&log_id(0, header.index), &members)?;
+    let cluster_id = cluster_id(&summary, &members, "fuzz");
+    Ok(ledger.restored(cluster_id.0, header.taken_unix_ms))
 }
 
 /// Another file, other members or another restore give another cluster.
@@ -214,18 +238,26 @@ fn begin_log(log: &RaftLog, applied: &LogId) -> Result<(), RestoreError> {
     Ok(log.sync_now()?)
 }
 
+/// The membership that an entry at `applied` made.
+fn first_membership(
+    applied: &LogId,
+    members: &[MemberRecord],
+) -> Result<StoredMembership, RestoreError> {
+    let voters = members.iter().map(|member| member.id).collect();
+    let nodes = members.iter().map(|member| (member.id, member.clone()));
+    let nodes: std::collections::BTreeMap<u64, MemberRecord> = nodes.collect();
+    let membership = Membership::new(vec![voters], nodes)
+        .map_err(|error| RestoreError::Plan(error.to_string()))?;
+    Ok(StoredMembership::new(Some(*applied), membership))
+}
+
 fn write_image(
     stores: &Stores,
     ledger: &Ledger,
     applied: &LogId,
     members: &[MemberRecord],
 ) -> Result<(), RestoreError> {
-    let voters = members.iter().map(|member| member.id).collect();
-    let nodes = members.iter().map(|member| (member.id, member.clone()));
-    let nodes: std::collections::BTreeMap<u64, MemberRecord> = nodes.collect();
-    let membership = Membership::new(vec![voters], nodes)
-        .map_err(|error| RestoreError::Plan(error.to_string()))?;
-    let membership = StoredMembership::new(Some(*applied), membership);
+    let membership = first_membership(applied, members)?;
     let (mut batch, mut bytes, mut result) = (ImageBatch::default(), 0, Ok(()));
     ledger.for_each_record(|key, value| {
         bytes += key.len() + value.len();

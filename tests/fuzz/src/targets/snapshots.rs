@@ -1,5 +1,5 @@
-//! Fuzzes backups, which are snapshot files. The first byte selects whether the bytes are the file itself, or records
-//! from which a file is made.
+//! Fuzzes backups, which are snapshot files: reading, verifying and printing them, and the state that a restore makes
+//! of them. The first byte selects whether the bytes are the file itself, or records from which a file is made.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +16,19 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
+/// Verification accepts what a restore accepts.
 fn raw(bytes: &[u8]) {
     let path = file_of("snapshot", bytes);
     if let Ok(mut reader) = SnapshotFileReader::open(&path) {
         while let Some(Ok(_)) = reader.next() {}
     }
-    // As `snapshot restore` reads it before it trusts any of it.
-    let _ = rollout_raft::fuzzing::backup(&path);
+    // A restore checks all of it before it makes a member.
+    let restored = rollout_raft::fuzzing::backup(&path).is_ok();
+    let verified = rollout_ctl::fuzzing::snapshot(&path).is_some();
+    assert!(verified || !restored, "a restore accepts a file that is not complete");
 }
 
-/// Written records are readable, and a restore accepts or refuses them.
+/// Written records are readable and are verified, and a restore accepts or refuses them.
 fn written(mut bytes: &[u8]) {
     let mut sized = || take_sized(&mut bytes);
     let index = sized().and_then(|index| index.first()).copied().unwrap_or_default();
@@ -35,6 +38,8 @@ fn written(mut bytes: &[u8]) {
     let reader = SnapshotFileReader::open(&path).expect("what was written opens");
     let read = reader.collect::<Result<BTreeMap<_, _>, _>>().expect("what was written is read");
     assert_eq!(read, records);
+    let (table, _) = rollout_ctl::fuzzing::snapshot(&path).expect("what was written is verified");
+    assert!(table.contains("Members  c1\n"), "{table}");
     let _ = rollout_raft::fuzzing::backup(&path);
 }
 
@@ -83,4 +88,18 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     push_sized(&mut large, &[commands::seeds().len() as u8]);
     large.extend(images::seeds().pop().unwrap_or_default());
     vec![of(0, &file(7, &BTreeMap::from(few))), of(0, &file(index, &state)), small, large]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_a_ledger_is_verified_and_restored() {
+        let seeds = seeds();
+        let path = file_of("snapshot", &seeds[1][1..]);
+        let index = rollout_raft::fuzzing::backup(&path).expect("it is restored");
+        let (_, json) = rollout_ctl::fuzzing::snapshot(&path).expect("it is verified");
+        assert!(json.contains(&format!(r#""index":"{index}""#)), "{json}");
+    }
 }
