@@ -83,10 +83,12 @@ impl LogStore {
             let committed_index = committed.map_or(last, |id| id.index());
             log.truncate_after(Some(committed_index.min(last))).map_err(io_error)?;
         }
-        let meter = match log.meta(SIZES).map_err(io_error)? {
+        let mut meter = match log.meta(SIZES).map_err(io_error)? {
             Some(bytes) => LogMeter::decode(keep_bytes, &bytes),
             None => LogMeter::new(keep_bytes),
         };
+        // A truncation does not store the sizes again.
+        meter.truncated(log.bounds().last.map_or(0, |(last, _)| last + 1));
         Ok(Self {
             log,
             meter: Arc::new(Mutex::new(meter)),
@@ -319,5 +321,31 @@ impl RaftLogStorage<Types> for LogStore {
         self.cache.lock().purge(up_to.index());
         self.meter.lock().purged(up_to.index());
         self.log.purge(up_to.index(), &encode_log_id(&up_to)).map_err(write_error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::stores::Stores;
+    use crate::types::log_id;
+    use openraft::EntryPayload;
+
+    #[test]
+    fn sizes_that_were_stored_before_a_truncation_do_not_count_what_it_removed() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let stores = Stores::open(dir.path()).expect("stores");
+        let blank = |index| encode_entry(&Entry::new(log_id(1, index), EntryPayload::Blank));
+        let entries: Vec<_> = (1..=4).map(blank).collect();
+        stores.log.append(1, &entries).expect("appended");
+        let mut meter = LogMeter::new(64);
+        (1..=9).for_each(|index| assert!(meter.appended(index, 10)));
+        stores.log.put_meta(SIZES, &meter.encode()).expect("written");
+        let store = LogStore::new(stores.log, stores.open, 64).expect("a log");
+        assert_eq!((store.meter().bytes(), store.meter().bytes_after(2)), (40, 20));
+        let mut next = store.meter();
+        next.appended(5, 10);
+        let again = LogMeter::decode(64, &next.encode());
+        assert_eq!(again, next, "ascending, so that the next start accepts it");
     }
 }
