@@ -150,7 +150,7 @@ pub(super) enum RunCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct CancelArgs {
-    /// The run's name, or several
+    /// The runs' names
     #[arg(value_name = "RUN", required = true, add = completer::of(Names::Runs))]
     pub(super) runs: Vec<String>,
     /// Reason, stored with the run
@@ -243,7 +243,7 @@ pub(super) struct ExportArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
-    /// The run's name, or several
+    /// The runs' names
     #[arg(value_name = "RUN", required = true, add = completer::of(Names::Runs))]
     pub(super) runs: Vec<String>,
     /// With one name: compare this directory's files with the run, byte for byte

@@ -1,5 +1,6 @@
-//! A leader that was paused or cut off does no harm: it commits nothing and grants nothing. `fencing.rs` tests the
-//! other side: requests with an epoch that is over, and what such a leader releases.
+//! A leader that was paused or cut off does no harm: it commits nothing, grants nothing, and soon answers that it does
+//! not know the outcome. `fencing.rs` tests the other side: requests with an epoch that is over, and what such a leader
+//! releases.
 
 use anyhow::{Result, ensure};
 use rollout_proto::{

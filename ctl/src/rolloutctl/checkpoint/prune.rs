@@ -17,10 +17,10 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 pub(crate) struct PruneArgs {
     /// The job's name; only one, because the number to keep differs between jobs
     job: String,
-    /// Number of newest complete checkpoints to keep, besides labeled ones
+    /// Keep this many of the newest complete checkpoints, labeled or not. Older labeled ones stay too
     #[arg(long, value_name = "CHECKPOINTS", value_parser = clap::value_parser!(u32).range(1..))]
     keep_last: u32,
-    /// Also apply the number to future checkpoints
+    /// Keep this number from now on; not with --dry-run
     #[arg(long)]
     always: bool,
 }

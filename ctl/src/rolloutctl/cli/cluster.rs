@@ -71,7 +71,7 @@ branch! {
         Add(AddArgs),
         /// Give a learner a vote
         Promote(PromoteArgs),
-        /// Remove a member permanently; refused if no majority of the remaining voters answers
+        /// Remove a member permanently; refused unless a majority of the remaining voters answers and is caught up
         Remove(RemoveArgs),
         /// Replace a member by a new one, or by itself with an empty disk
         Replace(ReplaceArgs),
@@ -113,7 +113,7 @@ branch! {
     enum SnapshotVerb {
         /// Save a running cluster's ledger to a file
         Save(SaveArgs),
-        /// Verify a snapshot file and show its cluster and log index; needs no cluster
+        /// Read snapshot files to the end, check them, and show their cluster and log index; needs no cluster
         Verify(SnapshotVerifyArgs),
         /// Create the data directory of a member of a new cluster from a snapshot file
         Restore(RestoreArgs),
@@ -236,7 +236,7 @@ branch! {
         Use(UseArgs),
         /// Add a named cluster from the connection flags of this command
         Add(ContextAddArgs),
-        /// Remove a context; its files stay
+        /// Remove contexts; certificate and key files stay
         Remove(ContextRemoveArgs),
     }
 }

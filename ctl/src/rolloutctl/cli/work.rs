@@ -78,7 +78,7 @@ branch! {
     enum ItemVerb {
         /// List the rows of a run that are in one state
         List(ItemListArgs),
-        /// Show one row: its state, its worker and its failures
+        /// Show rows: the state, the worker and the failures of each
         Describe(ItemDescribeArgs),
         /// Retry failed rows
         Retry(ItemRetryArgs),

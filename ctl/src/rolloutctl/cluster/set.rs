@@ -18,7 +18,7 @@ pub(crate) struct SetArgs {
     /// The setting's name, as `cluster settings` shows it
     #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(SettingOp::names()))]
     pub(in crate::rolloutctl) name: String,
-    /// The new value
+    /// The new value; `cluster settings` shows the allowed range
     #[arg(value_name = "VALUE")]
     pub(in crate::rolloutctl) value: u32,
 }

@@ -9,7 +9,7 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 /// Which contexts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
-    /// Their names
+    /// The contexts' names
     #[arg(required = true, value_name = "NAME", add = completer::of(Names::Contexts))]
     names: Vec<String>,
 }

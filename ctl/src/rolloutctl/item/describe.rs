@@ -18,8 +18,8 @@ pub(crate) struct DescribeArgs {
     /// The run's name
     #[arg(add = completer::of(Names::Runs))]
     run: String,
-    /// Row number (from 0 in input order), item id (64 hex digits), or the `id` of the input line
-    /// (slow: reads the run's segments)
+    /// Row number (from 0 in input order), item id (64 hex digits), or the `id` of the input line. Both ids are slow:
+    /// they read the run's segments. A number is always a row number
     #[arg(required = true, value_name = "ROW|ID", allow_hyphen_values = true)]
     rows: Vec<RowName>,
 }

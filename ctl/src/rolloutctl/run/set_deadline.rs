@@ -20,7 +20,7 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 /// Which run, and its deadline.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SetDeadlineArgs {
-    /// The run's name, or several
+    /// The runs' names
     #[arg(value_name = "NAME", required = true, add = completer::of(Names::Runs))]
     pub(in crate::rolloutctl) names: Vec<String>,
     /// End the run this long after submission, even if rows remain

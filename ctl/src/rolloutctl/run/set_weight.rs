@@ -19,7 +19,7 @@ use crate::rolloutctl::verb::{Globals, Kind, Verb};
 /// Which run, and its weight.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SetWeightArgs {
-    /// The run's name, or several
+    /// The runs' names
     #[arg(value_name = "NAME", required = true, add = completer::of(Names::Runs))]
     pub(in crate::rolloutctl) names: Vec<String>,
     /// Weight among runs of the same priority, 1 to 100: a run of weight 3 gets three rows for each row of a run of
