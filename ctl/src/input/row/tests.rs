@@ -124,7 +124,7 @@ fn a_column_that_a_row_lacks_or_that_is_no_field_is_an_error() {
     for (toml, task, why) in [
         ("columns = { promt = \"x\" }", Task::Generate, "did you mean \"prompt\""),
         ("columns = { prompt = \"x\", id = \"x\" }", Task::Generate, "is two fields"),
-        ("columns = { query = \"x\" }", Task::Generate, "no field"),
+        ("columns = { query = \"x\" }", Task::Generate, "unknown field"),
         ("columns = { prompt = \"x\" }", Task::Openai, "fixed"),
         ("prompt_template = \"{a}\"", Task::Score, "no prompt"),
         ("prompt_template = \"{a}\"\ncolumns = { prompt = \"x\" }", Task::Embed, "map no column"),

@@ -80,7 +80,7 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
             alarm(
                 "VERSIONS_DIFFER",
                 what,
-                "finish the upgrade, one member at a time: rolloutctl status shows their versions"
+                "finish the upgrade, one member at a time; see their versions: rolloutctl status"
                     .into(),
             );
         }
