@@ -10,7 +10,7 @@
 //! and comes last. Absent: which sets are kept from a slot (`failed_sets.rs`), and the bisection groups that it must not
 //! get (`incident.rs`).
 
-use crate::batch::failed_sets::{FailedSet, FailedSets};
+use crate::batch::failed_sets::{FailedSet, FailedSets, KeptSets, SETS_MAX};
 use crate::batch::incident::{Incident, NamedSlot};
 use crate::batch::returned_rows::Returned;
 use crate::batch::run::Run;
@@ -44,8 +44,8 @@ pub(crate) enum KeptFrom<'a> {
 pub(crate) struct KeptRows<'a> {
     /// Those that one slot failed.
     from: KeptFrom<'a>,
-    /// Those that several slots failed.
-    sets: BTreeSet<FailedSet>,
+    /// Those that several slots failed, by the name of the slot's worker.
+    sets: (&'a str, KeptSets),
 }
 
 impl KeptFrom<'_> {
@@ -64,8 +64,8 @@ impl KeptFrom<'_> {
 impl Avoided {
     /// How many rows are kept.
     fn count(&self, kept: &KeptRows<'_>) -> u64 {
-        let of_sets: u64 = kept.sets.iter().map(|set| self.sets.count(set)).sum();
-        self.count_of_one(kept.from) + of_sets
+        let (worker, sets) = &kept.sets;
+        self.count_of_one(kept.from) + self.sets.count(worker, kept.from, sets)
     }
 
     /// How many rows that one slot failed are kept.
@@ -89,8 +89,8 @@ impl Avoided {
                 counts.insert((worker.as_str(), *slot), rows.len() as u64);
             }
         }
-        for (FailedSet { at, .. }, rows) in self.sets.iter() {
-            *counts.entry((at.worker.as_str(), at.slot)).or_default() += rows.len() as u64;
+        for (at, rows) in self.sets.by_latest() {
+            *counts.entry((at.worker.as_str(), at.slot)).or_default() += rows;
         }
         counts.into_iter().map(|((worker, slot), rows)| (worker, slot, rows))
     }
@@ -121,7 +121,7 @@ impl Avoided {
     /// Up to `count` rows that are not kept from the slot, and how many rows, slots and workers it visited to find
     /// them.
     fn find_beside(&self, count: u32, kept: &KeptRows<'_>) -> (BTreeSet<u64>, usize) {
-        let KeptRows { from: kept, sets } = kept;
+        let KeptRows { from: kept, sets: (_, sets) } = kept;
         let count = count as usize;
         let mut rows: BTreeSet<u64> = self.plain.from(0).take(count).collect();
         let mut looked_at = rows.len();
@@ -141,18 +141,9 @@ impl Avoided {
                 looked_at += missing.min(listed.len());
             }
         }
-        for (set, listed) in self.sets.iter() {
-            let missing = count - rows.len();
-            if missing == 0 {
-                break;
-            }
-            looked_at += 1;
-            if !sets.contains(set) {
-                rows.extend(listed.iter().take(missing));
-                looked_at += missing.min(listed.len());
-            }
-        }
-        (rows, looked_at)
+        let (of_sets, visited) = self.sets.find_beside(count - rows.len(), *kept, sets);
+        rows.extend(of_sets);
+        (rows, looked_at + visited)
     }
 
     /// Removes rows that are no longer among the returned ones.
@@ -277,7 +268,8 @@ impl Ledger {
             return None;
         }
         let from = self.avoids(run, worker, slot)?;
-        let kept = KeptRows { from, sets: self.kept_sets(run, worker, slot) };
+        let sets = (worker.name(), self.kept_sets(run, worker, slot));
+        let kept = KeptRows { from, sets };
         (avoided.count(&kept) > 0).then_some(kept)
     }
 
@@ -307,6 +299,9 @@ impl Ledger {
         for (row, incident) in failed {
             let is_kept = match FailedSet::of(incident) {
                 None => kept.is_of(incident),
+                Some(set) if sets.len() == SETS_MAX && !sets.contains_key(&set) => {
+                    kept.is_of(incident)
+                }
                 Some(set) => *sets
                     .entry(set)
                     .or_insert_with_key(|set| self.keeps_set(run, worker, slot.slot, set)),
@@ -334,7 +329,7 @@ mod tests {
     use crate::kernel::id::LedgerMs;
 
     fn rows_of(from: KeptFrom<'_>) -> KeptRows<'_> {
-        KeptRows { from, sets: BTreeSet::new() }
+        KeptRows { from, sets: ("w", KeptSets::default()) }
     }
 
     /// There are so many rows and workers that this would take minutes if each row cost a visit to each worker's

@@ -3,8 +3,8 @@
 //! *Invariant:* from cluster version 4 on. A slot does not get such a row that its worker failed while a free slot of a
 //! worker that did not fail it fits the run. If there is none, it does not get a row that it failed itself while a free
 //! slot that did not fail it fits. If there is none either, only the latest failure counts, as for other rows. So one
-//! of the slots that fit always gets the row. The cost of a claim depends on the different sets of slots among the rows
-//! that the slot's worker failed, of which it looks at [`SETS_MAX`]; rows of further sets are not kept from it.
+//! of the slots that fit always gets the row. A claim looks at [`SETS_MAX`] of the different sets of slots among the
+//! rows that the slot's worker failed; for rows of further sets, only the latest failure counts.
 //! Absent: rows that one slot failed (`avoided_rows.rs`), and which slots those are (`incident.rs`).
 
 use crate::batch::avoided_rows::KeptFrom;
@@ -15,22 +15,24 @@ use crate::kernel::id::SlotNo;
 use crate::machine::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most sets of slots that a claim looks at to find the rows that its slot does not get.
-const SETS_MAX: usize = 64;
+/// The most sets of slots that a claim looks at to find the rows that its slot does not get. Each costs a look at the
+/// slots of its workers.
+pub(crate) const SETS_MAX: usize = 16;
 
 /// The slots that failed a row: at least two.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FailedSet {
     /// The latest.
     pub(crate) at: NamedSlot,
-    /// The others, oldest first.
+    /// The others, sorted.
     earlier: Vec<NamedSlot>,
 }
 
 impl FailedSet {
     /// The slots of an open incident; `None` if there is only one.
     pub(crate) fn of(incident: &Incident) -> Option<Self> {
-        let (at, earlier) = (incident.at.clone(), incident.earlier.clone());
+        let (at, mut earlier) = (incident.at.clone(), incident.earlier.clone());
+        earlier.sort_unstable();
         (!earlier.is_empty()).then_some(Self { at, earlier })
     }
 
@@ -51,8 +53,25 @@ impl FailedSet {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FailedSets {
     rows: BTreeMap<FailedSet, BTreeSet<u64>>,
+    /// How many rows each slot failed last.
+    latest: BTreeMap<NamedSlot, u64>,
     by_worker: BTreeMap<String, BTreeSet<FailedSet>>,
     by_row: BTreeMap<u64, FailedSet>,
+}
+
+/// The sets whose rows a slot does not get.
+#[derive(Debug, Default)]
+pub(crate) struct KeptSets {
+    /// Among those that were looked at.
+    kept: BTreeSet<FailedSet>,
+    /// The last of those that were looked at, if there are more.
+    last: Option<FailedSet>,
+}
+
+impl KeptSets {
+    fn is_beyond(&self, set: &FailedSet) -> bool {
+        self.last.as_ref().is_some_and(|last| set > last)
+    }
 }
 
 impl FailedSets {
@@ -70,14 +89,53 @@ impl FailedSets {
         self.by_row.range(start..end).next().map(|(row, _)| *row)
     }
 
-    /// The sets with their rows.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&FailedSet, &BTreeSet<u64>)> {
-        self.rows.iter()
+    /// How many rows each slot failed last.
+    pub(crate) fn by_latest(&self) -> impl Iterator<Item = (&NamedSlot, u64)> {
+        self.latest.iter().map(|(at, rows)| (at, *rows))
     }
 
     /// How many rows a set has.
-    pub(crate) fn count(&self, set: &FailedSet) -> u64 {
+    fn rows_of(&self, set: &FailedSet) -> u64 {
         self.rows.get(set).map_or(0, |rows| rows.len() as u64)
+    }
+
+    /// How many rows are kept from a slot of a worker. `from`: whose latest failures are.
+    pub(crate) fn count(&self, worker: &str, from: KeptFrom<'_>, sets: &KeptSets) -> u64 {
+        let kept: u64 = sets.kept.iter().map(|set| self.rows_of(set)).sum();
+        let Some(last) = &sets.last else { return kept };
+        let covers = |at: &NamedSlot| from.covers(&at.worker, at.slot);
+        let named = self.latest.range(first_slot(worker)..).take_while(|t| t.0.worker == worker);
+        let latest: u64 = named.filter(|t| covers(t.0)).map(|(_, rows)| rows).sum();
+        let looked_at = self.by_worker.get(worker).map(|sets| sets.range(..=last));
+        let looked_at = looked_at.into_iter().flatten().filter(|set| covers(&set.at));
+        kept + latest - looked_at.map(|set| self.rows_of(set)).sum::<u64>()
+    }
+
+    /// Up to `count` rows that are not kept from a slot, and how many sets and rows it visited to find them.
+    pub(crate) fn find_beside(
+        &self,
+        count: usize,
+        from: KeptFrom<'_>,
+        sets: &KeptSets,
+    ) -> (Vec<u64>, usize) {
+        let (mut rows, mut looked_at) = (Vec::new(), 0);
+        let mut rest = self.rows.range::<FailedSet, _>(..);
+        while rows.len() < count
+            && let Some((set, listed)) = rest.next()
+        {
+            looked_at += 1;
+            if !sets.is_beyond(set) {
+                if !sets.kept.contains(set) {
+                    rows.extend(listed.iter().take(count - rows.len()));
+                }
+            } else if from.covers(&set.at.worker, set.at.slot) {
+                rest = self.rows.range(from.end()..);
+            } else {
+                rows.extend(listed.iter().take(count - rows.len()));
+            }
+        }
+        looked_at += rows.len();
+        (rows, looked_at)
     }
 
     /// Whether a worker failed one of the rows.
@@ -90,6 +148,7 @@ impl FailedSets {
             self.by_worker.entry(worker.to_owned()).or_default().insert(set.clone());
         }
         self.rows.entry(set.clone()).or_default().insert(row);
+        *self.latest.entry(set.at.clone()).or_default() += 1;
         self.by_row.insert(row, set);
     }
 
@@ -97,7 +156,14 @@ impl FailedSets {
         let Some(set) = self.by_row.remove(&row) else { return };
         let Some(rows) = self.rows.get_mut(&set) else { return };
         rows.remove(&row);
-        if !rows.is_empty() {
+        let is_empty = rows.is_empty();
+        if let Some(latest) = self.latest.get_mut(&set.at) {
+            *latest -= 1;
+            if *latest == 0 {
+                self.latest.remove(&set.at);
+            }
+        }
+        if !is_empty {
             return;
         }
         self.rows.remove(&set);
@@ -111,17 +177,35 @@ impl FailedSets {
     }
 }
 
+/// The least slot of a worker, and of all workers after it.
+fn first_slot(worker: &str) -> NamedSlot {
+    NamedSlot { worker: worker.to_owned(), slot: SlotNo(0) }
+}
+
+impl KeptFrom<'_> {
+    /// The least set after all sets whose latest slot it covers.
+    fn end(self) -> FailedSet {
+        let at = match self {
+            // The next name in order.
+            Self::Worker(worker) => first_slot(&format!("{worker}\0")),
+            Self::Slot(worker, SlotNo(slot)) => {
+                NamedSlot { worker: worker.to_owned(), slot: SlotNo(slot + 1) }
+            }
+        };
+        FailedSet { at, earlier: Vec::new() }
+    }
+}
+
 impl Ledger {
     /// The sets among the pending rows of a run whose rows a slot does not get.
-    pub(crate) fn kept_sets(
-        &self,
-        run: &Run,
-        worker: &Worker,
-        slot: SlotNo,
-    ) -> BTreeSet<FailedSet> {
-        let sets = run.flight.avoided.sets.by_worker.get(worker.name());
-        let sets = sets.into_iter().flatten().take(SETS_MAX);
-        sets.filter(|set| self.keeps_set(run, worker, slot, set)).cloned().collect()
+    pub(crate) fn kept_sets(&self, run: &Run, worker: &Worker, slot: SlotNo) -> KeptSets {
+        let Some(sets) = run.flight.avoided.sets.by_worker.get(worker.name()) else {
+            return KeptSets::default();
+        };
+        let last = sets.iter().nth(SETS_MAX - 1).filter(|_| sets.len() > SETS_MAX).cloned();
+        let looked_at = sets.iter().take(SETS_MAX);
+        let kept = looked_at.filter(|set| self.keeps_set(run, worker, slot, set)).cloned();
+        KeptSets { kept: kept.collect(), last }
     }
 
     /// Whether a slot does not get the rows of a run that these slots failed.

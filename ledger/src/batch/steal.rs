@@ -99,8 +99,11 @@ impl Ledger {
             live.subtract(&aside);
             let tried = self.runs.get(&set.run).and_then(|r| r.flight.grants.get(&set.attempt));
             let moves = room > 0 && tried.is_none_or(|grant| grant.group.is_none());
-            let mut fit = live.partition(&self.kept_of(idle_slot.slot, set.run, &live)).1;
-            if !fit.is_empty() && moves && self.may_steal(idle_slot.slot, set.run) {
+            let mut fit = match moves && self.may_steal(idle_slot.slot, set.run) {
+                true => live.partition(&self.kept_of(idle_slot.slot, set.run, &live)).1,
+                false => Rows::default(),
+            };
+            if !fit.is_empty() {
                 let attempt = stolen.get(&set.run).map(|s| s.0).or_else(|| ctx.attempt());
                 if let Some(attempt) = attempt {
                     let moves = fit.take_first(room);

@@ -142,6 +142,33 @@ fn two_broken_slots_of_a_worker_fail_no_row_while_a_third_is_busy() {
 }
 
 #[test]
+fn many_broken_slots_do_not_get_back_the_rows_that_they_failed_last() {
+    let mut fleet = Fleet::new(4);
+    let run = fleet.run("default", "chat", 82);
+    for (name, slots) in [("well", 1), ("a", 9), ("b", 9)] {
+        fleet.worker("default", name, slots);
+    }
+    let busy = next(&mut fleet, 0, 1);
+    for at in 1..=9 {
+        for granted in fleet.pull(at, 9) {
+            fail_by(&mut fleet, at, granted.held, FailureClass::Transient);
+        }
+    }
+    fleet.tick(SECOND);
+    // Each row was failed by another pair of slots: more different sets than a claim looks at.
+    for turn in 0..81 {
+        assert!(fails(&mut fleet, 10 + turn % 9), "{turn}");
+    }
+    fleet.tick(2 * SECOND);
+    fleet.lead();
+    for at in 10..=18 {
+        assert!(!fails(&mut fleet, at), "slot {at} gets a row that its worker failed last");
+    }
+    fleet.done(0, busy);
+    finishes(&mut fleet, run, 0);
+}
+
+#[test]
 fn two_broken_engines_beside_a_busy_one_make_no_row_poison() {
     for version in [3, 4] {
         let mut fleet = Fleet::new(version);

@@ -121,7 +121,9 @@ impl Row {
         let open = self.incident.as_ref().filter(|incident| incident.until.is_some());
         let Some(incident) = open else { return (if self.granted { 0 } else { 3 }, Vec::new()) };
         let place = if incident.earlier.is_empty() { 1 } else { 2 };
-        (place, [&incident.at].into_iter().chain(&incident.earlier).cloned().collect())
+        let mut earlier = incident.earlier.clone();
+        earlier.sort_unstable();
+        (place, std::iter::once(incident.at.clone()).chain(earlier).collect())
     }
 
     /// It failed at a slot, or an engine died there: of it `alone`, or of others too.

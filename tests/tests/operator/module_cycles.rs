@@ -54,6 +54,7 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
             "bisection",
             "completion_webhook",
             "disjoint_attempts",
+            "failed_sets",
             "failure_record",
             "flight_image",
             "grant",
