@@ -32,7 +32,7 @@ WRONG = [
     ("a value that a flag does not take", "sh", "rolloutctl status --quiet=yes", "takes no value"),
     ("no required flag", "sh", "rollout export first", "needs --output"),
     ("no required argument", "sh", "rolloutctl cert issue member --ca-dir ca", "needs 2 arguments, and has 1"),
-    ("an argument too many", "sh", "rolloutctl snapshot verify a b", "takes no `b`"),
+    ("an argument too many", "sh", "rolloutctl member promote a b", "takes no `b`"),
     ("optional parts in brackets", "sh", "rollout export RUN [--output DIR]", "takes no `[--output`"),
     ("a flag of a daemon", "sh", "rollout-coordinator --config c.toml --fast", "no --fast"),
     ("no configuration", "sh", "rollout-coordinator --check-config", "needs --config"),
