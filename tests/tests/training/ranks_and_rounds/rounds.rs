@@ -73,25 +73,33 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Kills a trainer between two checkpoints, after a complete one, and returns the step at which it died.
+    /// Kills trainers at once, each between two checkpoints, and returns the step at which the first of them died.
     ///
-    /// The trainer is stopped while the test looks, because on a busy machine it could pass the next checkpoint.
-    fn kill_between(&mut self, name: &str, every: u64) -> Result<u64> {
-        let mut trainer = self.trainers.remove(name).context("a trainer")?;
-        let died_at =
-            eventually_or_show(&format!("{name} is between checkpoints"), PATIENCE, |seen| {
-                trainer.signal(libc::SIGSTOP).ok()?;
-                let at = last_step(&trainer);
-                *seen = format!("at step {at:?}");
-                let between = at.filter(|at| (2..every - 1).contains(&(at % every)));
-                let between =
-                    between.filter(|at| latest(self.fleet, self.job).is_some_and(|l| l < *at));
-                if between.is_none() {
-                    trainer.signal(libc::SIGCONT).ok()?;
-                }
-                between
-            });
-        trainer.kill();
+    /// They are stopped while the test looks, because on a busy machine they could pass the next checkpoint. The one
+    /// before is complete: a trainer that dies while it writes leaves a temporary file, which is removed much later.
+    fn kill_between(&mut self, names: &[&str], every: u64) -> Result<u64> {
+        let found: Option<Vec<Process>> = names.iter().map(|n| self.trainers.remove(*n)).collect();
+        let mut trainers = found.context("trainers of this round")?;
+        let signal = |trainers: &[Process], signal: i32| {
+            trainers.iter().try_for_each(|trainer| trainer.signal(signal)).ok()
+        };
+        let what = format!("{names:?} are between checkpoints");
+        let died_at = eventually_or_show(&what, PATIENCE, |seen| {
+            signal(&trainers, libc::SIGSTOP)?;
+            let steps: Option<Vec<u64>> = trainers.iter().map(last_step).collect();
+            let steps = steps.unwrap_or_default();
+            let complete = latest(self.fleet, self.job);
+            *seen = format!("at steps {steps:?}, the latest checkpoint is of step {complete:?}");
+            let is_between = |at: &u64| {
+                (1..every - 1).contains(&(at % every)) && complete == Some(at - at % every)
+            };
+            if !steps.is_empty() && steps.iter().all(is_between) {
+                return steps.first().copied();
+            }
+            signal(&trainers, libc::SIGCONT)?;
+            None
+        });
+        trainers.iter_mut().for_each(Process::kill);
         Ok(died_at)
     }
 
@@ -126,7 +134,7 @@ async fn ten_steps_are_five_a_checkpoint_a_kill_and_five_more() -> Result<()> {
     let slow = Plan { step_ms: 2000, ..plan };
     let mut broken = Round::start(&fleet, "broken", 1, &["t0"], slow)?;
     ensure!(broken.until_step(5) == 5, "the trainer was too fast for this test");
-    let died_at = broken.kill_between("t0", 5)?;
+    let died_at = broken.kill_between(&["t0"], 5)?;
     ensure!((6..10).contains(&died_at), "it died at step {died_at}");
     Round::start(&fleet, "broken", 2, &["t0"], plan)?.end(0)?;
     let weights = |job: &str| std::fs::read(fleet.path(&format!("{job}-t0.weights")));
@@ -164,7 +172,7 @@ async fn every_sample_of_each_epoch_is_in_once_though_trainers_and_members_die_b
     // A trainer dies with the samples read since the last checkpoint: the others begin a smaller round. Trainers of
     // the previous round are refused from then on.
     let mut before = Round { fleet: &fleet, job: "sft", trainers };
-    let died_at = before.kill_between("t1", plan.every)?;
+    let died_at = before.kill_between(&["t1"], plan.every)?;
     ensure!(died_at > step, "it died at step {died_at}, before step {step}");
     let second = Round::start(&fleet, "sft", 2, &["t0", "t2"], plan)?;
     before.end(HAS_TO_RECOVER)?;
@@ -175,8 +183,7 @@ async fn every_sample_of_each_epoch_is_in_once_though_trainers_and_members_die_b
     let step = third.until_step(step + 5);
     // Two trainers die at once, one of them rank 0, and a member that does not lead: a job of one remains, then
     // three.
-    third.kill_between("t2", plan.every)?;
-    third.kill_between("t3", plan.every)?;
+    third.kill_between(&["t2", "t3"], plan.every)?;
     let leader = third.fleet.leader();
     let follower = third.fleet.member_names().into_iter().find(|name| *name != leader);
     let follower = follower.context("a member that does not lead")?;
@@ -236,7 +243,7 @@ async fn a_lineage_that_lost_a_trainer_in_silence_is_torn_until_it_recovers() ->
     let plan = Plan { batch: 2, steps: 400, every: 10, step_ms: 50, epochs: 1 };
     let mut round = Round::start(&fleet, "torn", 1, &["t0", "t1"], plan)?;
     round.until_step(10);
-    round.kill_between("t1", plan.every)?;
+    round.kill_between(&["t1"], plan.every)?;
     // No request reports the loss: the ledger's clock detects it.
     round.end(HAS_TO_RECOVER)?;
     let jobs = fleet.ctl_json(&["shard", "list", "torn"])?;
