@@ -268,7 +268,7 @@ impl Ledger {
             return None;
         }
         let from = self.avoids(run, worker, slot)?;
-        let sets = (worker.name(), self.kept_sets(run, worker, slot));
+        let sets = (worker.name(), self.kept_sets(run, (worker, slot), from));
         let kept = KeptRows { from, sets };
         (avoided.count(&kept) > 0).then_some(kept)
     }
@@ -295,6 +295,7 @@ impl Ledger {
             return all;
         }
         let Some(kept) = self.avoids(run, worker, slot.slot) else { return all };
+        let mut check = self.set_check(run, (worker, slot.slot), kept);
         let mut sets: BTreeMap<FailedSet, bool> = BTreeMap::new();
         for (row, incident) in failed {
             let is_kept = match FailedSet::of(incident) {
@@ -302,9 +303,7 @@ impl Ledger {
                 Some(set) if sets.len() == SETS_MAX && !sets.contains_key(&set) => {
                     kept.is_of(incident)
                 }
-                Some(set) => *sets
-                    .entry(set)
-                    .or_insert_with_key(|set| self.keeps_set(run, worker, slot.slot, set)),
+                Some(set) => *sets.entry(set).or_insert_with_key(|set| check.keeps(set)),
             };
             if is_kept {
                 all.push(row, 1);

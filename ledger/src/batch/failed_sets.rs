@@ -4,7 +4,8 @@
 //! worker that did not fail it fits the run. If there is none, it does not get a row that it failed itself while a free
 //! slot that did not fail it fits. If there is none either, only the latest failure counts, as for other rows. So one
 //! of the slots that fit always gets the row. A claim looks at [`SETS_MAX`] of the different sets of slots among the
-//! rows that the slot's worker failed; for rows of further sets, only the latest failure counts.
+//! rows that the slot's worker failed; for rows of further sets, only the latest failure counts. It counts the free
+//! slots of each worker in these sets once, by the worker's different offers.
 //! Absent: rows that one slot failed (`avoided_rows.rs`), and which slots those are (`incident.rs`).
 
 use crate::batch::avoided_rows::KeptFrom;
@@ -12,11 +13,12 @@ use crate::batch::incident::{Incident, NamedSlot};
 use crate::batch::run::Run;
 use crate::fleet::worker::Worker;
 use crate::kernel::id::SlotNo;
+use crate::kernel::visits::count_visit;
 use crate::machine::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-/// The most sets of slots that a claim looks at to find the rows that its slot does not get. Each costs a look at the
-/// slots of its workers.
+/// The most sets of slots that a claim looks at to find the rows that its slot does not get.
 pub(crate) const SETS_MAX: usize = 16;
 
 /// The slots that failed a row: at least two.
@@ -49,28 +51,28 @@ impl FailedSet {
     }
 }
 
-/// Returned rows by the set of slots that failed them, and the reverse.
+/// Returned rows by the set of slots that failed them, and the reverse. Equal sets share their memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FailedSets {
-    rows: BTreeMap<FailedSet, BTreeSet<u64>>,
+    rows: BTreeMap<Arc<FailedSet>, BTreeSet<u64>>,
     /// How many rows each slot failed last.
     latest: BTreeMap<NamedSlot, u64>,
-    by_worker: BTreeMap<String, BTreeSet<FailedSet>>,
-    by_row: BTreeMap<u64, FailedSet>,
+    by_worker: BTreeMap<String, BTreeSet<Arc<FailedSet>>>,
+    by_row: BTreeMap<u64, Arc<FailedSet>>,
 }
 
 /// The sets whose rows a slot does not get.
 #[derive(Debug, Default)]
 pub(crate) struct KeptSets {
     /// Among those that were looked at.
-    kept: BTreeSet<FailedSet>,
+    kept: BTreeSet<Arc<FailedSet>>,
     /// The last of those that were looked at, if there are more.
-    last: Option<FailedSet>,
+    last: Option<Arc<FailedSet>>,
 }
 
 impl KeptSets {
     fn is_beyond(&self, set: &FailedSet) -> bool {
-        self.last.as_ref().is_some_and(|last| set > last)
+        self.last.as_deref().is_some_and(|last| set > last)
     }
 }
 
@@ -106,7 +108,8 @@ impl FailedSets {
         let covers = |at: &NamedSlot| from.covers(&at.worker, at.slot);
         let named = self.latest.range(first_slot(worker)..).take_while(|t| t.0.worker == worker);
         let latest: u64 = named.filter(|t| covers(t.0)).map(|(_, rows)| rows).sum();
-        let looked_at = self.by_worker.get(worker).map(|sets| sets.range(..=last));
+        let looked_at =
+            self.by_worker.get(worker).map(|sets| sets.range::<FailedSet, _>(..=last.as_ref()));
         let looked_at = looked_at.into_iter().flatten().filter(|set| covers(&set.at));
         kept + latest - looked_at.map(|set| self.rows_of(set)).sum::<u64>()
     }
@@ -144,8 +147,12 @@ impl FailedSets {
     }
 
     pub(crate) fn list(&mut self, row: u64, set: FailedSet) {
-        for worker in set.workers() {
-            self.by_worker.entry(worker.to_owned()).or_default().insert(set.clone());
+        let known = self.rows.get_key_value(&set).map(|(known, _)| known.clone());
+        let set = known.unwrap_or_else(|| Arc::new(set));
+        if !self.rows.contains_key(&set) {
+            for worker in set.workers() {
+                self.by_worker.entry(worker.to_owned()).or_default().insert(set.clone());
+            }
         }
         self.rows.entry(set.clone()).or_default().insert(row);
         *self.latest.entry(set.at.clone()).or_default() += 1;
@@ -196,55 +203,102 @@ impl KeptFrom<'_> {
     }
 }
 
+/// Decides which sets' rows of a run a slot must not get, as of the last [`settle_slots`](Ledger::settle_slots).
+pub(crate) struct SetCheck<'a> {
+    ledger: &'a Ledger,
+    run: &'a Run,
+    /// The slot and its worker.
+    slot: (&'a Worker, SlotNo),
+    /// The worker or slot whose latest failures the slot must not get.
+    from: KeptFrom<'a>,
+    /// The workers of the sets that were checked, by name, and how many of their free slots fit the run.
+    workers: BTreeMap<String, (Option<&'a Worker>, usize)>,
+    /// Known lower and upper bounds of how many free slots fit the run.
+    fitting: (usize, usize),
+}
+
+impl<'a> SetCheck<'a> {
+    /// Whether the slot does not get the rows that these slots failed.
+    pub(crate) fn keeps(&mut self, set: &FailedSet) -> bool {
+        count_visit();
+        let (worker, number) = self.slot;
+        let workers = set.workers();
+        let of_workers = workers.iter().map(|name| self.worker(name).1).sum();
+        if self.has_more_free(of_workers) {
+            return workers.contains(worker.name());
+        }
+        let of_slots = set.slots().filter(|at| self.is_free(at)).count();
+        if self.has_more_free(of_slots) {
+            return set.has(worker.name(), usize::from(number.0));
+        }
+        self.from.covers(&set.at.worker, set.at.slot)
+    }
+
+    /// Whether more than `count` of all free slots fit the run.
+    fn has_more_free(&mut self, count: usize) -> bool {
+        let (least, most) = self.fitting;
+        if count < least || count >= most {
+            return count < least;
+        }
+        let has_more = self.ledger.index.has_more_free(self.run.no, count);
+        self.fitting = if has_more { (count + 1, most) } else { (least, count) };
+        has_more
+    }
+
+    /// A worker of the run's namespace, if it is registered, and how many of its free slots fit the run.
+    fn worker(&mut self, name: &str) -> (Option<&'a Worker>, usize) {
+        if let Some(known) = self.workers.get(name) {
+            return *known;
+        }
+        let (ledger, run) = (self.ledger, self.run);
+        let session = ledger.workers.by_name(&(run.head.namespace.clone(), name.to_owned()));
+        let worker = session.and_then(|session| ledger.workers.get(&session));
+        let free = worker.map_or(0, |worker| ledger.free_of_worker(run, worker));
+        self.workers.insert(name.to_owned(), (worker, free));
+        (worker, free)
+    }
+
+    /// Whether a slot fits the run and is free.
+    fn is_free(&mut self, at: &NamedSlot) -> bool {
+        let slot =
+            self.worker(&at.worker).0.and_then(|worker| worker.slots().get(usize::from(at.slot.0)));
+        let free = slot.filter(|slot| slot.counted().is_some_and(|counted| counted.free));
+        free.is_some_and(|slot| self.ledger.index.fits(slot.offer_no(), self.run.no))
+    }
+}
+
 impl Ledger {
+    /// A check of sets for a slot. `from`: the worker or slot whose latest failures the slot must not get.
+    pub(crate) fn set_check<'a>(
+        &'a self,
+        run: &'a Run,
+        slot: (&'a Worker, SlotNo),
+        from: KeptFrom<'a>,
+    ) -> SetCheck<'a> {
+        SetCheck {
+            ledger: self,
+            run,
+            slot,
+            from,
+            workers: BTreeMap::new(),
+            fitting: (0, usize::MAX),
+        }
+    }
+
     /// The sets among the pending rows of a run whose rows a slot does not get.
-    pub(crate) fn kept_sets(&self, run: &Run, worker: &Worker, slot: SlotNo) -> KeptSets {
+    pub(crate) fn kept_sets(
+        &self,
+        run: &Run,
+        (worker, slot): (&Worker, SlotNo),
+        from: KeptFrom<'_>,
+    ) -> KeptSets {
         let Some(sets) = run.flight.avoided.sets.by_worker.get(worker.name()) else {
             return KeptSets::default();
         };
         let last = sets.iter().nth(SETS_MAX - 1).filter(|_| sets.len() > SETS_MAX).cloned();
-        let looked_at = sets.iter().take(SETS_MAX);
-        let kept = looked_at.filter(|set| self.keeps_set(run, worker, slot, set)).cloned();
-        KeptSets { kept: kept.collect(), last }
-    }
-
-    /// Whether a slot does not get the rows of a run that these slots failed.
-    pub(crate) fn keeps_set(
-        &self,
-        run: &Run,
-        worker: &Worker,
-        slot: SlotNo,
-        set: &FailedSet,
-    ) -> bool {
-        let (name, number) = (worker.name(), usize::from(slot.0));
-        let (of_workers, of_slots) = self.free_of(run, set);
-        if self.index.has_more_free(run.no, of_workers) {
-            return set.workers().contains(name);
-        }
-        if self.index.has_more_free(run.no, of_slots) {
-            return set.has(name, number);
-        }
-        let latest = |kept: KeptFrom<'_>| kept.covers(&set.at.worker, set.at.slot);
-        self.avoids(run, worker, slot).is_some_and(latest)
-    }
-
-    /// How many slots of the workers of a set fit a run and are free, and how many of the set's own slots, as of the
-    /// last [`settle_slots`](Self::settle_slots).
-    fn free_of(&self, run: &Run, set: &FailedSet) -> (usize, usize) {
-        let (mut of_workers, mut of_slots) = (0, 0);
-        for name in set.workers() {
-            let session = self.workers.by_name(&(run.head.namespace.clone(), name.to_owned()));
-            let worker = session.and_then(|session| self.workers.get(&session));
-            let slots = worker.into_iter().flat_map(|worker| worker.slots().iter().enumerate());
-            for (number, slot) in slots {
-                let free = slot.counted().is_some_and(|counted| counted.free);
-                if free && self.index.fits(slot.offer_no(), run.no) {
-                    of_workers += 1;
-                    of_slots += usize::from(set.has(name, number));
-                }
-            }
-        }
-        (of_workers, of_slots)
+        let mut check = self.set_check(run, (worker, slot), from);
+        let kept = sets.iter().take(SETS_MAX).filter(|set| check.keeps(set)).cloned().collect();
+        KeptSets { kept, last }
     }
 }
 

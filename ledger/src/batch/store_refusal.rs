@@ -10,6 +10,7 @@
 use crate::batch::run::{Run, RunState};
 use crate::fleet::worker::Worker;
 use crate::kernel::id::{Attempt, RunNo, SlotRef};
+use crate::kernel::visits::count_visit;
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 
@@ -37,13 +38,16 @@ impl Ledger {
     }
 
     /// Whether a ready slot of another worker fits a run, as of the last [`settle_slots`](Self::settle_slots). Costs the
-    /// worker's own slots, however many slots there are.
+    /// worker's different offers, however many slots there are.
     pub(crate) fn another_worker_fits(&self, run: &Run, worker: &Worker) -> bool {
-        let own = worker.slots().iter().filter(|slot| {
-            let free = slot.counted().is_some_and(|counted| counted.free);
-            free && self.index.fits(slot.offer_no(), run.no)
-        });
-        self.index.has_more_free(run.no, own.count())
+        self.index.has_more_free(run.no, self.free_of_worker(run, worker))
+    }
+
+    /// How many free slots of a worker fit a run, as of the last [`settle_slots`](Self::settle_slots). Costs the
+    /// worker's different offers.
+    pub(crate) fn free_of_worker(&self, run: &Run, worker: &Worker) -> usize {
+        let fitting = worker.free().iter().inspect(|_| count_visit());
+        fitting.filter(|free| self.index.fits(*free.0, run.no)).map(|free| free.1).sum()
     }
 
     /// Takes all rows of a run from a worker, for good.

@@ -16,6 +16,7 @@ use crate::machine::command::{HeldRows, Registration};
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject, rows_of};
+use std::collections::BTreeMap;
 
 /// The operation, which is larger than most others.
 pub type Register = Box<Registration>;
@@ -198,6 +199,7 @@ fn new_worker(id: SessionId, registration: Registration, wall_ms: u64) -> Worker
         state: WorkerState::Ready,
         drain: None,
         slots: slots.map(|offer| Slot { offer, ..Slot::default() }).collect(),
+        free: BTreeMap::new(),
         stores: registration.stores,
         versions: registration.versions,
         since_wall_ms: wall_ms,

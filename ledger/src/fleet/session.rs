@@ -59,6 +59,7 @@ impl Ledger {
     /// Removes them, before they change or disappear.
     pub(crate) fn unindex_slots(&mut self, session: SessionId) {
         let Some(worker) = self.workers.get_mut(&session) else { return };
+        worker.free.clear();
         for (number, slot) in worker.slots.iter_mut().enumerate() {
             if let Some(was) = slot.counted.take() {
                 let list = (worker.namespace.as_str(), slot.offer.models.as_slice());

@@ -11,6 +11,7 @@ use crate::batch::spec::SlotOffer;
 use crate::batch::tally::SlotUse;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo};
 use crate::kernel::reply::GrantedRows;
+use crate::kernel::visits::count_visit;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -59,6 +60,7 @@ impl Slot {
 
     /// How the sums count it.
     pub(crate) fn counted(&self) -> Option<SlotUse> {
+        count_visit();
         self.counted
     }
 

@@ -1,10 +1,12 @@
 //! Workers' registrations.
 //!
 //! *Invariant:* a session that has ended is gone with its slots (`slot.rs`); its attempts may live on as lapsed grants.
+//! A worker counts its free slots by offer (`settle.rs`), so decisions need not scan its slots.
 //!
 //! Absent: when a worker was last heard. The leader knows that, in memory; only the consequences of
 //! silence are logged.
 
+use crate::batch::eligibility::OfferNo;
 use crate::fleet::slot::Slot;
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::visits::count_visit;
@@ -55,6 +57,9 @@ pub(crate) struct Worker {
     /// Asked to take no more work. Outlives suspicion; a new process starts without it.
     pub(super) drain: Option<Drain>,
     pub(super) slots: Vec<Slot>,
+    /// How many of its slots are free, by offer, as the sums count them (`settle.rs`). Derived.
+    #[serde(skip)]
+    pub(super) free: BTreeMap<OfferNo, usize>,
     pub(super) stores: Vec<String>,
     pub(super) versions: BTreeMap<String, String>,
     pub(super) since_wall_ms: u64,
@@ -115,6 +120,26 @@ impl Worker {
     /// As [`Worker::slot_mut`], for all slots.
     pub(crate) fn slots_mut(&mut self) -> &mut [Slot] {
         &mut self.slots
+    }
+
+    /// How many of its slots are free, by offer.
+    pub(crate) fn free(&self) -> &BTreeMap<OfferNo, usize> {
+        &self.free
+    }
+
+    /// Counts a slot of an offer that starts or stops being free.
+    pub(crate) fn count_free(&mut self, offer: OfferNo, was: bool, is: bool) {
+        if is && !was {
+            *self.free.entry(offer).or_default() += 1;
+        } else if was
+            && !is
+            && let Some(free) = self.free.get_mut(&offer)
+        {
+            *free -= 1;
+            if *free == 0 {
+                self.free.remove(&offer);
+            }
+        }
     }
 
     /// The URLs of the object stores that it can use.

@@ -73,7 +73,9 @@ impl Ledger {
         let Some(slot) = worker.slots().get(number).filter(|_| was != Some(is)) else { return };
         let list = (worker.namespace(), slot.offer().models.as_slice());
         self.tally.count_slot(list, was, Some(is));
-        self.index.count_free(slot.offer_no(), was.is_some_and(|was| was.free), is.free);
+        let (offer, was_free) = (slot.offer_no(), was.is_some_and(|was| was.free));
+        worker.count_free(offer, was_free, is.free);
+        self.index.count_free(offer, was_free, is.free);
     }
 
     fn slot_use(&self, worker: &Worker, number: usize) -> Option<SlotUse> {
@@ -101,6 +103,7 @@ impl Ledger {
         for worker in self.workers.values() {
             let session = worker.id();
             deadlines.session_ends(&session, worker.ends());
+            let mut own_free: BTreeMap<OfferNo, usize> = BTreeMap::new();
             for (number, slot) in worker.slots().iter().enumerate() {
                 let counted = self.slot_use(worker, number);
                 if slot.counted() != counted {
@@ -110,8 +113,16 @@ impl Ledger {
                 let list = (worker.namespace(), slot.offer().models.as_slice());
                 tally.count_slot(list, None, counted);
                 incident_slots.add(slot_ref(session, number), slot.incidents());
-                let is_free = counted.is_some_and(|counted| counted.free);
-                *free.entry(slot.offer_no()).or_default() += usize::from(is_free);
+                if counted.is_some_and(|counted| counted.free) {
+                    *own_free.entry(slot.offer_no()).or_default() += 1;
+                }
+            }
+            if own_free != *worker.free() {
+                let counted = worker.free();
+                return Err(format!("{session} counts {counted:?} as free, not {own_free:?}"));
+            }
+            for (offer, slots) in own_free {
+                *free.entry(offer).or_default() += slots;
             }
         }
         self.index.check_free(&free)?;

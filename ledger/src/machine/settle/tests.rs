@@ -1,6 +1,6 @@
 //! Measures the cost of reading and ticking, in visited records.
 
-use crate::batch::incident::EndKind;
+use crate::batch::incident::{EndKind, Incident, NamedSlot};
 use crate::batch::slot_incidents::SlotIncident;
 use crate::batch::spec::{EngineSpec, RunSpec, SlotOffer};
 use crate::identity::quota::Quota;
@@ -8,6 +8,7 @@ use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SlotNo, SlotRef}
 use crate::kernel::limits;
 use crate::kernel::reply::Reply;
 use crate::kernel::rows::Rows;
+use crate::kernel::versions::FAILED_SETS_VERSION;
 use crate::kernel::visits::visits_of;
 use crate::machine::apply::Context;
 use crate::machine::command::op;
@@ -63,6 +64,20 @@ impl Bench {
     fn run(&mut self, name: &str, deadline_ms: u64) -> RunNo {
         // Each run takes two commands.
         let model = if (self.1 / 2).is_multiple_of(2) { "small" } else { "big" };
+        let run = self.run_without_rows(name, model, deadline_ms);
+        self.segment(run, 0);
+        run
+    }
+
+    /// A run for the slots of [`chat_worker`](Self::chat_worker).
+    fn chat_run(&mut self, name: &str, rows: u32) -> RunNo {
+        let run = self.run_without_rows(name, "chat", 0);
+        let segment = SegmentDecl { number: SegmentNo(0), rows, blob: BlobRef::default() };
+        self.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] }));
+        run
+    }
+
+    fn run_without_rows(&mut self, name: &str, model: &str, deadline_ms: u64) -> RunNo {
         let spec = RunSpec {
             engine: EngineSpec { model: model.into(), ..EngineSpec::default() },
             weight: 1,
@@ -75,7 +90,6 @@ impl Bench {
         let create =
             OpKind::CreateRun(op::CreateRun { namespace: "default".into(), name, spec, folder });
         let Reply::Run { run, .. } = self.op(create) else { panic!("no run") };
-        self.segment(run, 0);
         run
     }
 
@@ -91,11 +105,21 @@ impl Bench {
             models: vec![if n.is_multiple_of(2) { "small" } else { "big" }.into()],
             ..SlotOffer::default()
         };
+        self.register(name, (0..SLOTS).map(offer).collect())
+    }
+
+    /// The first slot of a worker whose slots serve one model.
+    fn chat_worker(&mut self, name: &str, slots: usize) -> SlotRef {
+        let offer = SlotOffer { models: vec!["chat".into()], ..SlotOffer::default() };
+        self.register(name, vec![offer; slots])
+    }
+
+    fn register(&mut self, name: &str, slots: Vec<SlotOffer>) -> SlotRef {
         let registration = Registration {
             namespace: "default".into(),
             name: name.into(),
             instance: 1,
-            slots: (0..SLOTS).map(offer).collect(),
+            slots,
             ..Registration::default()
         };
         match self.op(OpKind::Register(Box::new(registration))) {
@@ -252,16 +276,57 @@ fn the_ledger_decides_whether_another_worker_fits_without_visiting_other_slots()
         let ledger = &bench.0;
         let run = ledger.runs.get(&failed.run).unwrap();
         let worker = ledger.workers.get(&own.session).unwrap();
-        // The two models make two cohorts; one has the model of the run.
-        assert_eq!(visits_of(|| assert_eq!(ledger.another_worker_fits(run, worker), fits)), 1);
+        // The worker's two offers, and one of the two cohorts, which has the model of the run.
+        assert_eq!(visits_of(|| assert_eq!(ledger.another_worker_fits(run, worker), fits)), 3);
         let kept = |rows: &Rows| ledger.kept_of(own, failed.run, rows);
         let visits = visits_of(|| assert_eq!(kept(&failed.rows), failed.rows));
-        assert_eq!(visits, 1, "another worker fits, or another slot of its own");
+        assert_eq!(visits, 3, "another worker fits, or another slot of its own");
         let visits = visits_of(|| assert!(kept(&Rows::range(50, 10)).is_empty()));
         assert_eq!(visits, 0, "none of these rows has failed");
         bench.0.check_invariants().expect("they hold");
         bench.op(drain(other.session));
     }
+}
+
+#[test]
+fn a_claim_beside_many_sets_of_slots_does_not_scan_their_workers() {
+    let mut bench = Bench(Ledger::new([1; 16]), 0);
+    bench.apply(Body::OpenEpoch, 0);
+    bench.apply(Body::SetVersion(FAILED_SETS_VERSION), 0);
+    let named = |worker: u16, slot| NamedSlot { worker: format!("w{worker}"), slot: SlotNo(slot) };
+    let slots: Vec<SlotRef> = (0..8).map(|n| bench.chat_worker(&format!("w{n}"), 64)).collect();
+    // Of each run, only returned rows are left, and slots of all eight workers failed each of them: 64 different sets.
+    for n in 0..100 {
+        let (no, rows) = (bench.chat_run(&format!("r{n}"), 64), Rows::range(0, 64));
+        let run = bench.0.runs.change(&no).expect("there");
+        assert_eq!(run.take_pending(64, None), rows);
+        bench.0.runs.wait(no, rows.iter(), LedgerMs(1));
+        for row in 0..64 {
+            let earlier = (1..8).map(|worker| named(worker, row)).collect();
+            let (end, at, until) = (EndKind::RowFailed, named(0, row), Some(LedgerMs(600_000)));
+            let incident = Incident { end, at, until, died_alone_at: None, earlier };
+            bench.0.runs.open_incident((no, row.into()), incident);
+        }
+        bench.0.runs.end_all_waits(no);
+        bench.0.refresh_active(no);
+    }
+    bench.0.settle_indexes();
+    bench.0.check_invariants().expect("they hold");
+    let other = bench.chat_worker("other", 1);
+    // Per run: 16 sets, an offer of each of eight workers, the slot's own offer, and two cohorts. A claim adds the
+    // run's turn.
+    let asked = visits_of(|| assert!(!bench.0.claim_forecast().would_grant(slots[0], 1)));
+    assert!(asked <= 100 * FEW, "{asked} visits");
+    let claim = OpKind::Claim(op::Claim { slot: slots[0], instance: 1, seq: 1, rows_max: 1 });
+    let none = |reply| assert!(matches!(reply, Reply::Granted(rows) if rows.is_empty()));
+    let claimed = visits_of(|| none(bench.op(claim)));
+    assert!(claimed <= 100 * FEW + FEW, "{claimed} visits");
+    assert_eq!(bench.pull(other, 1, 1).rows.len(), 1, "its worker failed none");
+    // Without that worker, a slot gets the rows that other slots failed.
+    bench.op(OpKind::Deregister(op::Deregister { session: other.session }));
+    let held = bench.pull(slots[0], 1, 1);
+    assert!(held.rows.iter().all(|row| row > 0), "{held:?}");
+    bench.0.check_invariants().expect("they hold");
 }
 
 #[test]
