@@ -87,8 +87,10 @@ impl LogStore {
             Some(bytes) => LogMeter::decode(keep_bytes, &bytes),
             None => LogMeter::new(keep_bytes),
         };
-        // A truncation does not store the sizes again.
-        meter.truncated(log.bounds().last.map_or(0, |(last, _)| last + 1));
+        // Truncations and purges do not store the sizes again.
+        let bounds = log.bounds();
+        meter.truncated(bounds.last.map_or(0, |(last, _)| last + 1));
+        meter.purged(bounds.purged.map_or(0, |(last, _)| last));
         Ok(Self {
             log,
             meter: Arc::new(Mutex::new(meter)),
@@ -331,13 +333,29 @@ mod tests {
     use crate::types::log_id;
     use openraft::EntryPayload;
 
+    fn blanks(last: u64) -> Vec<Vec<u8>> {
+        let blank = |index| encode_entry(&Entry::new(log_id(1, index), EntryPayload::Blank));
+        (1..=last).map(blank).collect()
+    }
+
+    #[test]
+    fn sizes_that_were_stored_before_a_purge_do_not_count_what_it_removed() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let stores = Stores::open(dir.path()).expect("stores");
+        stores.log.append(1, &blanks(9)).expect("appended");
+        let mut meter = LogMeter::new(64);
+        (1..=9).for_each(|index| assert!(meter.appended(index, 10)));
+        stores.log.put_meta(SIZES, &meter.encode()).expect("written");
+        stores.log.purge(6, &encode_log_id(&log_id(1, 6))).expect("purged");
+        let store = LogStore::new(stores.log, stores.open, 64).expect("a log");
+        assert_eq!((store.meter().bytes(), store.meter().bytes_after(7)), (30, 20));
+    }
+
     #[test]
     fn sizes_that_were_stored_before_a_truncation_do_not_count_what_it_removed() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let stores = Stores::open(dir.path()).expect("stores");
-        let blank = |index| encode_entry(&Entry::new(log_id(1, index), EntryPayload::Blank));
-        let entries: Vec<_> = (1..=4).map(blank).collect();
-        stores.log.append(1, &entries).expect("appended");
+        stores.log.append(1, &blanks(4)).expect("appended");
         let mut meter = LogMeter::new(64);
         (1..=9).for_each(|index| assert!(meter.appended(index, 10)));
         stores.log.put_meta(SIZES, &meter.encode()).expect("written");
