@@ -325,8 +325,9 @@ fn random_stories_reach_what_matters() {
     let mut runner = TestRunner::deterministic();
     let mut events: BTreeMap<String, u64> = BTreeMap::new();
     let mut commands = commands::Commands::default();
-    for _ in 0..4000 {
-        let story = stories::story().new_tree(&mut runner).expect("a story").current();
+    let random =
+        (0..4000).map(|_| stories::story().new_tree(&mut runner).expect("a story").current());
+    for story in std::iter::once(stories::set_rules()).chain(random) {
         let pair = play(&story).expect("as the model");
         pair.events.into_iter().for_each(|(event, n)| *events.entry(event).or_default() += n);
         commands.unite(pair.commands);
@@ -388,6 +389,9 @@ fn random_stories_reach_what_matters() {
         ("run hopeless", 20),
         ("store refuses one worker", 20),
         ("a row is for another worker", 20),
+        ("another worker fits a row that several slots failed", 1),
+        ("another slot fits a row that several slots failed", 1),
+        ("no other slot fits a row that several slots failed", 1),
         ("run finished", 2),
         ("canary passed", 5),
         ("canary failed", 2),

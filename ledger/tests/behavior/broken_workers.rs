@@ -1,9 +1,11 @@
 //! Rows that fail at several broken slots while the healthy ones are busy.
 
+use crate::bench::{self, Bench};
 use crate::fleet::Fleet;
-use rollout_ledger::id::RunNo;
+use rollout_ledger::id::{RunNo, SlotRef};
 use rollout_ledger::view::{ItemPlace, RunState};
-use rollout_ledger::{Evidence, FailureClass, HeldRows, OpKind, Reply, op};
+use rollout_ledger::{Body, Evidence, FailureClass, HeldRows, Ledger, OpKind, Reply, op};
+use std::collections::BTreeMap;
 
 const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
@@ -215,4 +217,125 @@ fn a_slot_that_comes_while_a_row_runs_is_asked_before_its_worker_reports_the_row
             finishes(&mut fleet, run, 1);
         }
     }
+}
+
+fn given(bench: &mut Bench, slot: SlotRef, rows_max: u32) -> Vec<HeldRows> {
+    // Any number above that of the slot's latest pull will do.
+    let seq = bench.ledger.applied().index;
+    bench.pull(slot, seq, rows_max)
+}
+
+fn rows_of(held: &[HeldRows]) -> Vec<u64> {
+    held.iter().flat_map(|held| held.rows.iter()).collect()
+}
+
+/// Fails whatever a slot is given. Returns the rows.
+fn fails_rows(bench: &mut Bench, slot: SlotRef, rows_max: u32) -> Vec<u64> {
+    let held = given(bench, slot, rows_max);
+    let rows = rows_of(&held);
+    held.into_iter().for_each(|held| bench::fail(bench, slot, held, FailureClass::Transient));
+    bench.ledger.check_invariants().expect("they hold");
+    rows
+}
+
+/// The workers whose slots a row avoids, in the order of their failures.
+fn avoided(bench: &Bench, run: RunNo, row: u64) -> Vec<String> {
+    let avoids = bench.ledger.item(run, row).expect("there").avoids.expect("it failed");
+    avoids.slots.into_iter().map(|at| at.worker).collect()
+}
+
+/// A cluster of version 3 with the workers `well`, `a`, `b` and `c`, each with one slot. The first one is busy with row
+/// 0 of a run. Worker `a` has failed rows 1 to 4, and after it `b` has failed rows 1 and 2.
+fn failed_before_a_raise() -> (Bench, RunNo, [SlotRef; 4]) {
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(3));
+    let run = bench.run("chat", bench::spec(), 5);
+    let slots = ["well", "a", "b", "c"].map(|name| bench.worker(name, 1));
+    let [well, a, b, _] = slots;
+    assert_eq!(rows_of(&given(&mut bench, well, 1)), [0]);
+    assert_eq!(fails_rows(&mut bench, a, 16), [1, 2, 3, 4]);
+    bench.tick_to(SECOND);
+    assert_eq!(fails_rows(&mut bench, b, 2), [1, 2]);
+    bench.tick_to(3 * SECOND);
+    (bench, run, slots)
+}
+
+/// Raises the version. Then three of the slots ask and fail what they are given. Returns the rows of each pull.
+fn raise_and_fail(bench: &mut Bench, [_, a, b, c]: [SlotRef; 4]) -> Vec<Vec<u64>> {
+    bench.command(Body::SetVersion(4));
+    bench.ledger.check_invariants().expect("they hold");
+    let first = [(b, 1), (a, 16), (b, 16)];
+    let mut failed: Vec<Vec<u64>> = Vec::new();
+    failed.extend(first.map(|(slot, rows_max)| fails_rows(bench, slot, rows_max)));
+    bench.tick_to(bench.now() + 4 * SECOND);
+    let second = [(a, 16), (b, 16), (c, 1)];
+    failed.extend(second.map(|(slot, rows_max)| fails_rows(bench, slot, rows_max)));
+    bench.tick_to(bench.now() + 8 * SECOND);
+    failed.extend([a, b].map(|slot| fails_rows(bench, slot, 16)));
+    failed
+}
+
+#[test]
+fn rows_that_failed_before_a_raise_avoid_their_last_slot_and_all_that_fail_them_after_it() {
+    let (mut direct, run, slots) = failed_before_a_raise();
+    assert_eq!(avoided(&direct, run, 1), ["b"]);
+    assert_eq!(avoided(&direct, run, 3), ["a"]);
+    let mut loaded = direct.reloaded();
+    // Row 1 is kept from `b` and row 4 from `a`; then both get no row that they failed.
+    let expected: [Vec<u64>; 8] =
+        [vec![3], vec![1, 2], vec![4], vec![], vec![], vec![1], vec![], vec![]];
+    assert_eq!(raise_and_fail(&mut direct, slots), expected);
+    assert_eq!(raise_and_fail(&mut loaded, slots), expected, "loaded from an image of version 3");
+    assert_eq!(direct.ledger.state_digest(), loaded.ledger.state_digest());
+    assert_eq!(avoided(&direct, run, 1), ["b", "a", "c"]);
+    assert_eq!(avoided(&direct, run, 2), ["b", "a"]);
+    assert_eq!(avoided(&direct, run, 3), ["a", "b"]);
+    let mut image = BTreeMap::new();
+    direct.ledger.for_each_record(|key, value| drop(image.insert(key.to_vec(), value.to_vec())));
+    let again = Ledger::load(image).expect("it loads");
+    again.check_invariants().expect("they hold");
+    assert_eq!(again.state_digest(), direct.ledger.state_digest());
+    let [well, _, _, c] = slots;
+    for (slot, rows) in [(c, vec![2u64, 3, 4]), (well, vec![1])] {
+        let held = given(&mut direct, slot, 16);
+        assert_eq!(rows_of(&held), rows);
+        direct.granted(bench::complete(slot, run, held));
+    }
+    let counts = direct.ledger.run_view(run).expect("there").counts;
+    assert_eq!((counts.done, counts.failed), (4, 0));
+}
+
+#[test]
+fn a_raise_of_the_version_ends_no_wait_for_another_slot_and_prolongs_none() {
+    let (mut bench, run, [_, a, ..]) = failed_before_a_raise();
+    bench.command(Body::SetVersion(4));
+    bench.tick_to(10 * MINUTE - 1);
+    assert_eq!(fails_rows(&mut bench, a, 16), [1, 2], "it failed the others last");
+    bench.tick_to(10 * MINUTE);
+    assert_eq!(fails_rows(&mut bench, a, 16), [3, 4]);
+    assert_eq!(avoided(&bench, run, 1), ["b", "a"]);
+    assert_eq!(avoided(&bench, run, 3), ["a"], "the wait of before was over");
+}
+
+#[test]
+fn rows_that_killed_an_engine_before_a_raise_are_kept_from_all_slots_that_die_of_them_after_it() {
+    let mut fleet = Fleet::new(3);
+    let run = fleet.run("default", "chat", 3);
+    for name in ["well", "a", "b"] {
+        fleet.worker("default", name, 1);
+    }
+    let busy = next(&mut fleet, 0, 1);
+    let both = next(&mut fleet, 1, 2);
+    fleet.died(1, vec![both], FailureClass::EngineDied);
+    fleet.apply(Body::SetVersion(4));
+    fleet.lead();
+    for _ in 0..2 {
+        assert!(fleet.pull(1, 2).is_empty(), "its engine died of both halves");
+        let half = next(&mut fleet, 2, 2);
+        fleet.died(2, vec![half], FailureClass::EngineDied);
+        fleet.lead();
+    }
+    assert!(fleet.pull(1, 2).is_empty() && fleet.pull(2, 2).is_empty());
+    fleet.done(0, busy);
+    finishes(&mut fleet, run, 0);
 }

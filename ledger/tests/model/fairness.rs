@@ -1,7 +1,7 @@
 //! Fair sharing, one row after the other: every run has a clock, and the run that is behind is next.
 
 use crate::naive::Model;
-use crate::rows::{Lease, Row, RowState};
+use crate::rows::{Avoids, Lease, Row, RowState};
 use crate::runs::Run;
 use rollout_ledger::id::{Attempt, SessionId, SlotRef};
 use rollout_ledger::limits;
@@ -202,7 +202,7 @@ impl Model {
                 .entry(no)
                 .or_insert_with(|| self.offered(no, slot, empty && order.is_empty()));
             // Rows that it failed last are for others.
-            let avoids = self.avoids(slot, no);
+            let avoids = self.avoids_in_claim(slot, no);
             let may = |row: &Row| ordinary(row) && !row.is_avoided(&avoids);
             let some_kept = |row: &Row| ordinary(row) && row.is_avoided(&avoids);
             // If the slot avoids some rows, the others follow the order of `order_for_avoiding_slot`.
@@ -246,6 +246,23 @@ impl Model {
             }
         }
         trial
+    }
+
+    /// Which failed rows of a run a slot that claims does not get. Notes the rules that decide about pending rows that
+    /// several slots failed, one of them of its worker.
+    fn avoids_in_claim(&mut self, slot: SlotRef, no: u32) -> Avoids {
+        let avoids = self.avoids(slot, no);
+        let mut rules: BTreeSet<&'static str> = BTreeSet::new();
+        for row in self.runs[no as usize - 1].rows.iter().filter(|row| ordinary(row)) {
+            let failed = row.failed_at();
+            if failed.len() > 1 && failed.iter().any(|at| at.0 == avoids.own.0) {
+                rules.insert(avoids.rule(&failed).event());
+            }
+        }
+        // A slot with a cordon gets none of them anyway.
+        let takes = avoids.fitting.contains(&avoids.own);
+        rules.into_iter().filter(|_| takes).for_each(|rule| self.note(rule));
+        avoids
     }
 }
 

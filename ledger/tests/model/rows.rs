@@ -55,6 +55,41 @@ pub(crate) struct Avoids {
     pub(crate) latest: Option<(String, Option<SlotNo>)>,
 }
 
+/// Which slots do not get a row that several slots failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SetRule {
+    /// Those of all workers that failed it: a slot of another worker fits.
+    OfWorkers,
+    /// Those that failed it: another slot fits.
+    OfSlots,
+    /// Those that do not get it where only its latest failure counts: no other slot fits.
+    Latest,
+}
+
+impl SetRule {
+    pub(crate) fn event(self) -> &'static str {
+        match self {
+            Self::OfWorkers => "another worker fits a row that several slots failed",
+            Self::OfSlots => "another slot fits a row that several slots failed",
+            Self::Latest => "no other slot fits a row that several slots failed",
+        }
+    }
+}
+
+impl Avoids {
+    /// Which rule applies to a row that these slots failed.
+    pub(crate) fn rule(&self, failed: &BTreeSet<(String, SlotNo)>) -> SetRule {
+        let has_worker = |at: &(String, SlotNo)| failed.iter().any(|other| other.0 == at.0);
+        if failed.len() > 1 && self.fitting.iter().any(|at| !has_worker(at)) {
+            SetRule::OfWorkers
+        } else if failed.len() > 1 && self.fitting.iter().any(|at| !failed.contains(at)) {
+            SetRule::OfSlots
+        } else {
+            SetRule::Latest
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Row {
     pub(crate) state: RowState,
@@ -91,17 +126,14 @@ impl Row {
     pub(crate) fn is_avoided(&self, avoids: &Avoids) -> bool {
         let Some((worker, slot)) = self.excluded() else { return false };
         let failed = self.failed_at();
-        if failed.len() > 1 {
-            let has_worker = |at: &(String, SlotNo)| failed.iter().any(|other| other.0 == at.0);
-            if avoids.fitting.iter().any(|at| !has_worker(at)) {
-                return has_worker(&avoids.own);
-            }
-            if avoids.fitting.iter().any(|at| !failed.contains(at)) {
-                return failed.contains(&avoids.own);
+        match avoids.rule(&failed) {
+            SetRule::OfWorkers => failed.iter().any(|at| at.0 == avoids.own.0),
+            SetRule::OfSlots => failed.contains(&avoids.own),
+            SetRule::Latest => {
+                let Some((name, number)) = &avoids.latest else { return false };
+                worker == name && number.is_none_or(|number| number == *slot)
             }
         }
-        let Some((name, number)) = &avoids.latest else { return false };
-        worker == name && number.is_none_or(|number| number == *slot)
     }
 
     /// The slots that failed it while it waits for another one.

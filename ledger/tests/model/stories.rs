@@ -124,6 +124,36 @@ fn failed_at_several(rows: u8, slots: usize) -> Vec<Step> {
     std::iter::once(Step::Version(4)).chain(steps).collect()
 }
 
+/// Each rule for rows that several slots failed decides about a row, one after the other: while one worker is cordoned,
+/// both slots of the other one fail the row, and then a slot of the first one does. The 25th command is a tick, because
+/// the caller of an operation there would have access to another namespace only.
+pub(crate) fn set_rules() -> Vec<Step> {
+    let step = |act| Step::Ops(vec![act]);
+    let claim = |worker, slot| step(Act::Claim { worker, slot, seq: 1, max: 1 });
+    let cordon = |cordoned| step(Act::Cordon { worker: 1, slot: None, cordoned });
+    let pick = Pick { back: 0, mask: u16::MAX, wrong: false };
+    // Failures of three classes: the row does not fail for good.
+    let fail = |class| step(Act::Fail { pick, by: None, class });
+    vec![
+        Step::Version(4),
+        step(Act::Control { run: 1, action: RunAction::Pause }),
+        cordon(true),
+        claim(0, 0),
+        fail(FailureClass::InputUnreadable),
+        Step::Tick(1000),
+        claim(0, 1),
+        fail(FailureClass::Transient),
+        Step::Tick(1000),
+        claim(0, 1),
+        cordon(false),
+        claim(0, 0),
+        claim(1, 0),
+        fail(FailureClass::OutOfMemory),
+        Step::Tick(1000),
+        claim(1, 0),
+    ]
+}
+
 /// There is only one slot, and its queue kills one engine after another: the trials run there anyway.
 fn shut_in(rows: u8) -> Vec<Step> {
     let cordon = |worker, slot| Act::Cordon { worker, slot, cordoned: true };

@@ -76,11 +76,12 @@ fn load_failure_record(key: &[u8], value: &[u8]) -> Result<FailureRecord, LoadEr
         return Ok(FailureRecord { incident: Some(incident), ..record });
     }
     let (record, incident, earlier): (FailureRecord, Incident, Vec<NamedSlot>) = read(key, value)?;
-    // Only an open incident has them, and an empty list is never written.
-    if earlier.is_empty() || incident.until.is_none() {
+    let incident = Incident { earlier, ..incident };
+    // An empty list is never written.
+    if incident.earlier.is_empty() || incident.check().is_err() {
         return Err(bad(key));
     }
-    Ok(FailureRecord { incident: Some(Incident { earlier, ..incident }), ..record })
+    Ok(FailureRecord { incident: Some(incident), ..record })
 }
 
 impl Runs {
@@ -182,6 +183,47 @@ impl Runs {
         match self.by_no.values().find(|run| !whole(run) || !run.counts_fit()) {
             Some(run) => Err(bad(&run_key(b'R', run.no, &[]))),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::incident::EndKind;
+    use crate::kernel::id::{LedgerMs, SlotNo};
+
+    fn named(worker: &str) -> NamedSlot {
+        NamedSlot { worker: worker.to_owned(), slot: SlotNo(0) }
+    }
+
+    /// Loads the record of a row that failed at `c`, with these slots as the earlier ones, and returns its incident.
+    fn loaded(until: Option<LedgerMs>, earlier: &[&str]) -> Result<Option<Incident>, LoadError> {
+        let (end, at) = (EndKind::RowFailed, named("c"));
+        let incident = Incident { end, at, until, died_alone_at: None, earlier: Vec::new() };
+        let earlier: Vec<NamedSlot> = earlier.iter().map(|worker| named(worker)).collect();
+        let value = codec::encode(&(FailureRecord::default(), incident, earlier));
+        let (no, row) = (RunNo(1), 2u64);
+        let mut runs = Runs::default();
+        runs.load(&run_key(b'T', no, &row.to_be_bytes()), &value)?;
+        let record = runs.by_no.get(&no).and_then(|run| run.failures.get(&row));
+        Ok(record.and_then(|record| record.incident.clone()))
+    }
+
+    #[test]
+    fn a_record_of_earlier_slots_that_contradicts_its_incident_is_refused() {
+        let open = Some(LedgerMs(600_000));
+        let incident = loaded(open, &["b", "a"]).expect("it loads").expect("it has one");
+        assert_eq!((incident.until, incident.at.worker.as_str()), (open, "c"));
+        assert_eq!(incident.earlier, [named("b"), named("a")]);
+        assert_eq!(incident.check(), Ok(()));
+        let (twice, own) = (vec!["b", "b"], vec!["b", "c"]);
+        let closed = [(None, vec!["b", "a"]), (None, vec![])];
+        for (until, earlier) in
+            [(open, vec![]), (open, twice), (open, own)].into_iter().chain(closed)
+        {
+            let refused = loaded(until, &earlier);
+            assert!(matches!(refused, Err(LoadError::Record { .. })), "{until:?} {earlier:?}");
         }
     }
 }
