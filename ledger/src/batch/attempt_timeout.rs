@@ -1,6 +1,6 @@
 //! Attempt timeouts: when the oldest attempt of a run ends by itself.
 //!
-//! *Invariant:* computing changes nothing. The attempt ends in a `Tick` (`machine/clock.rs`).
+//! *Invariant:* reading changes nothing. The attempt ends in a `Tick` (`machine/clock.rs`).
 
 use crate::batch::run::Run;
 use crate::kernel::id::{Attempt, LedgerMs};

@@ -6,7 +6,7 @@
 
 mod fair;
 mod levels;
-mod turns;
+mod round_robin;
 
 use crate::batch::bisection::{GroupNo, Offered};
 use crate::batch::eligibility::Turn;

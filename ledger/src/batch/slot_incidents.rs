@@ -6,7 +6,7 @@
 //! one of its rows is proven to be the cause. A failure counts if another slot has completed the row since, or if rows
 //! of two runs failed there. Rows with unreadable input prove nothing as long as no other slot has completed them: the
 //! objects of two runs may be gone, and then every slot fails. The cluster's settings (`setting.rs`) say how many
-//! incidents that count cordon the slot, unless `fleet_guard.rs` forbids it.
+//! incidents that count cordon the slot, unless `cordon_limit.rs` forbids it.
 //! A death counts at once if no other slot has one with rows of the same run. Each death costs the slot a restart of
 //! its engine and turns all rows that ran into trials, for which other slots run empty: a broken slot would do that
 //! to a run until others completed its rows. If other slots have such deaths too, the rows may be the cause, and a

@@ -5,7 +5,7 @@
 //! (`namespace.rs`). The ledger's own cordon applies to a slot of one process and ends with it: `slot_incidents.rs`
 //! says when it starts and ends. A slot with the ledger's cordon may get trials if no other slot can run them, so that
 //! rows that kill engines never cordon a fleet for good. From cluster version 3 on the ledger cordons only few slots of
-//! a model and never the last: `fleet_guard.rs`.
+//! a model and never the last: `cordon_limit.rs`.
 
 use crate::fleet::worker::Worker;
 use crate::kernel::id::{SessionId, SlotNo, SlotRef};

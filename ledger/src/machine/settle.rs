@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* after each command, and before each operation that a quota may refuse, the deadlines
 //! (`deadline_queue.rs`) and the sums (`tally.rs`) are those of the records. The sums of slots also are before the
-//! ledger cordons a slot (`fleet_guard.rs`), and before a slot gets rows or a store refuses it, because these depend on
+//! ledger cordons a slot (`cordon_limit.rs`), and before a slot gets rows or a store refuses it, because these depend on
 //! whether another worker fits (`store_refusal.rs`).
 //! Every change of a record marks it for the image (`dirty_set.rs`). The same marks say here which entries to rebuild,
 //! so a command costs what it changed, and each record once. A run costs its bisection groups too, as it does when a

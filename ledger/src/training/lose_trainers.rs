@@ -1,7 +1,7 @@
 //! Loses trainers that were silent for too long.
 //!
 //! *Invariant:* an incarnation that has become void since is left alone, so a report that comes late does no harm.
-//! Absent: the measurement of silence, in the leader's memory. In `coordinator/src/leader`: `keep_alives.rs`
+//! Absent: the measurement of silence, in the leader's memory. In `coordinator/src/leader`: `job_liveness.rs`
 //! and `state/job_silence.rs`.
 
 use crate::kernel::id::{LedgerMs, SessionId};

@@ -5,7 +5,7 @@
 
 use super::LeaderState;
 use crate::leader::command_size;
-use crate::leader::keep_alives::{JobsState, SilentProcess};
+use crate::leader::job_liveness::{JobsState, SilentProcess};
 use crate::leader::ledger_read::ReadLedger;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{Body, JobName, Ledger, Op, OpKind, Rejection, Reply, limits, op};

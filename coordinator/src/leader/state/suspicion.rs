@@ -7,7 +7,7 @@
 use super::LeaderState;
 use crate::leader::command_size;
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::liveness::return_time;
+use crate::leader::worker_liveness::return_time;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::view::WorkerState;
