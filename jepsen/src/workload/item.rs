@@ -29,9 +29,6 @@ pub(crate) const RUN_PREFIX: &str = "run:";
 /// Time limit for the remaining rows after everything is healed: long enough to prove that the longest-waiting row is
 /// stuck.
 const DRAIN_MAX: Duration = Duration::from_secs(140);
-/// How many extra runs are made for waiting workers, and how long these wait before.
-const FRESH_MAX: u32 = 3;
-const UNANSWERED: Duration = Duration::from_secs(2);
 /// Rows without progress for this long are stuck: no lease lasts that long without a sign of life.
 const STUCK: Duration = Duration::from_secs(20);
 /// The same for rows that wait for their next try, which takes a minute at most.
@@ -194,8 +191,7 @@ impl Running {
     /// Waits until every row has ended, and records runs whose rows make no progress. A run that no longer exists was
     /// recorded when it was queried; rows that end too slowly are read as undecided at the end, which is no pass.
     async fn drained(&mut self, recorder: &Recorder) {
-        let (mut left, mut fresh) = (self.shared.all_runs(), 0);
-        let mut seen = 0;
+        let (mut left, mut seen) = (self.shared.all_runs(), 0);
         let (begun, mut moved) = (Instant::now(), Instant::now());
         let mut before: Vec<(u32, Option<v1::RunCounts>)> = Vec::new();
         while begun.elapsed() < DRAIN_MAX {
@@ -221,11 +217,6 @@ impl Running {
                 (moved, before) = (Instant::now(), states);
             } else if before.iter().flat_map(|(_, c)| c).any(|c| stuck(c, moved.elapsed()) > 0) {
                 break;
-            } else if moved.elapsed() > UNANSWERED && fresh < FRESH_MAX {
-                // A worker that keeps rows may have asked for more before it became dutiful, and waits: it gets an
-                // answer when there are new rows.
-                fresh += 1;
-                left.extend(self.last.make(&format!("fresh-{fresh}")).await);
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
         }

@@ -22,6 +22,18 @@ enum Settlement {
     Keep,
 }
 
+/// How many rows an exchange asks for, if it asks. `kept`: rows that the worker goes on holding. `reported`: rows that
+/// the exchange reports. The leader answers a pull without reports only when it has rows for the slot, never if the slot
+/// is cordoned, and until then the worker sends nothing else. So a worker that keeps rows does not send such a pull:
+/// nothing would become of these rows.
+fn credit_rows(style: Style, kept: usize, reported: usize) -> Option<std::ops::Range<u32>> {
+    match style {
+        Style::Item if kept == 0 || kept < 3 && reported > 0 => Some(1..3),
+        Style::Steal if kept == 0 => Some(6..12),
+        Style::Item | Style::Steal => None,
+    }
+}
+
 impl Worker {
     /// The next exchange: it decides most rows that the worker holds.
     pub(super) fn next(&mut self) -> v1::Exchange {
@@ -59,11 +71,8 @@ impl Worker {
             self.add(&mut exchange, &lease, f, value[1] == json!(true), &digest);
             ops.push((lease, op));
         }
-        exchange.credit_rows = match self.shared.style {
-            Style::Item if self.held.len() < 3 => self.rng.random_range(1..3),
-            Style::Steal if self.held.is_empty() => self.rng.random_range(6..12),
-            _ => 0,
-        };
+        let asked = credit_rows(self.shared.style, self.held.len(), ops.len());
+        exchange.credit_rows = asked.map_or(0, |rows| self.rng.random_range(rows));
         let at_ns = self.shared.recorder.now_ns();
         self.sent = Some(SentExchange { exchange: exchange.clone(), ops, at_ns, copies: 1 });
         exchange
@@ -172,5 +181,19 @@ impl Worker {
             "yield" => to.yielded.push(lease.held()),
             _ => to.nacks.push(lease.held()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exchange_that_keeps_rows_and_reports_none_asks_for_none() {
+        for style in [Style::Item, Style::Steal] {
+            assert!(credit_rows(style, 0, 0).is_some());
+            assert!((1..4).all(|kept| credit_rows(style, kept, 0).is_none()));
+        }
+        assert!(credit_rows(Style::Item, 2, 1).is_some(), "a worker gets rows while it has others");
     }
 }
