@@ -1,5 +1,5 @@
-//! A user's requests about a run besides reading its results: get its status, cancel it, retry its failed rows,
-//! delete it.
+//! A user's requests about a run besides reading its results: get its status, resume it, cancel it, retry its failed
+//! rows, delete it.
 //!
 //! *Invariant:* each request is repeated under its id until it is answered or the run of the suite ends. A request
 //! that stayed unanswered is made anew, because making it twice is allowed.
@@ -16,6 +16,9 @@ use crate::recorder::By;
 use rollout_proto::client::PendingRequest;
 use rollout_proto::{CallOptions, ClientError, ErrorCode, services, v1};
 use serde_json::{Value, json};
+
+/// Part of the reason for which the ledger pauses a run at the limit of cordons.
+const AT_CORDON_LIMIT: &str = "the ledger may cordon no more slots";
 
 /// A leader's counts of a run's rows by state.
 fn counts_value(counts: &v1::RunCounts) -> Value {
@@ -47,19 +50,35 @@ impl User {
         read.await
     }
 
-    /// Records the counts if more rows have ended than before.
-    pub(super) async fn progress(&self, batch: &Batch, told_before: &mut u64) {
-        let recorder = &self.shared.recorder;
+    /// Records the counts if more rows have ended than before, and resumes the run if it is paused.
+    pub(super) async fn progress(&mut self, batch: &Batch, ended_before: &mut u64) {
+        let recorder = self.shared.recorder.clone();
         let called = recorder.now_ns();
-        let Ok((counts, by)) = self.counts(batch).await else { return };
+        let Ok(answer) = self.described(batch).await else { return };
+        let (answer, by) = answer.into_parts();
+        let run = answer.run.unwrap_or_default();
+        self.resume_at_cordon_limit(batch, &run).await;
+        let counts = run.counts.unwrap_or_default();
         let ended = counts.done + counts.failed;
-        if ended <= *told_before {
+        if ended <= *ended_before {
             return;
         }
-        *told_before = ended;
+        *ended_before = ended;
         let op = recorder.invoke_at(called, "progress", batch.key.clone(), Value::Null, None);
         let by = By { member: Some(self.client.name.clone()), ..by };
         recorder.ok(&op, counts_value(&counts), by);
+    }
+
+    /// Does what the pause asks an operator to do. Rows of several runs kill engines here. So three deaths in a row of a
+    /// healthy slot's engine may have no run in common, which counts as the slot's fault.
+    async fn resume_at_cordon_limit(&mut self, batch: &Batch, run: &v1::RunSummary) {
+        if run.state() != v1::RunState::Paused || !run.reason.contains(AT_CORDON_LIMIT) {
+            return;
+        }
+        let Some(request) = self.client.request().await else { return };
+        let resume = (v1::RunAction::Resume, "resume");
+        // The next look shows whether it is resumed.
+        drop(self.control(request, batch, resume).await);
     }
 
     /// Records the counts of a run's rows; the run must exist.
