@@ -106,7 +106,7 @@ async fn supervise(
     }
 }
 
-/// How to use the cluster, for people.
+/// How to use the cluster, human-readable.
 fn ready_text(cluster: &DevCluster, args: &DevArgs) -> String {
     let layout = cluster.layout();
     let members: Vec<String> = cluster

@@ -1,4 +1,4 @@
-//! Command output: one report, shown as a table for people or as JSON, YAML or names for programs.
+//! Command output: one report, shown as a human-readable table, or as JSON, YAML or names for programs.
 //!
 //! Invariant: data goes to stdout and messages to stderr. The JSON is a versioned contract (fields are only added
 //! within v1), the table is not. Every command prints through here, so each supports every format.
@@ -23,7 +23,7 @@ use serde_json::Value;
 /// How a command prints its report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Columns for people. Not a stable format
+    /// Human-readable columns. Not a stable format
     #[default]
     Table,
     /// More columns
@@ -43,7 +43,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether it is for people.
+    /// Whether it is human-readable.
     pub fn is_table(self) -> bool {
         matches!(self, Format::Table | Format::Wide)
     }
@@ -59,7 +59,7 @@ pub trait Report: Serialize {
     /// kind of its items.
     const KIND: &'static str;
 
-    /// The report for people, ending in a line feed unless it is empty.
+    /// The human-readable report, ending in a line feed unless it is empty.
     fn table(&self) -> String;
 
     /// The same with more columns, if there are more.

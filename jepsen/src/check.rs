@@ -34,7 +34,7 @@ pub enum ModelName {
 /// How verdicts are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
-    /// One line per file, `FILE VERDICT`, for people
+    /// One line per file, `FILE VERDICT`, human-readable
     Text,
     /// One JSON object per line
     Json,

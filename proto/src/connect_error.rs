@@ -58,7 +58,7 @@ pub struct ConnectError {
     pub endpoint: String,
     /// The step that failed.
     pub phase: Phase,
-    /// The cause, as a text for people.
+    /// The cause, as human-readable text.
     pub cause: String,
     /// A retry cannot help until a certificate, a name or a setting is changed.
     pub permanent: bool,

@@ -200,13 +200,13 @@ impl FromStr for ErrorCode {
     }
 }
 
-/// A refusal on the wire: a code, a text for people, and hints for the caller.
+/// A refusal on the wire: a code, human-readable text, and hints for the caller.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct RpcError {
     /// What happened.
     pub code: ErrorCode,
-    /// A text for people: what happened to what, and what to do about it.
+    /// Human-readable text: what happened to what, and what to do about it.
     pub message: String,
     /// Whether the request took effect.
     pub outcome: Outcome,

@@ -27,7 +27,7 @@ pub(crate) fn base_options() -> Options {
     // A recycled log file has old records after the new ones, which no recovery mode can tell apart safely.
     options.set_recycle_log_file_num(0);
     options.set_track_and_verify_wals_in_manifest(true);
-    // RocksDB's diagnostic log, for people: the latest is enough.
+    // RocksDB's diagnostic log, which only people read: the latest is enough.
     options.set_keep_log_file_num(2);
     options.set_max_log_file_size(1 << 20);
     // The manifest lists every table that ever existed until it is rewritten.
@@ -37,7 +37,7 @@ pub(crate) fn base_options() -> Options {
 
 /// Written bytes in memory that are not in a table file yet.
 pub(crate) fn write_buffer_bytes(db: &DB) -> u64 {
-    // A figure for people; if it is unavailable, 0.
+    // Informational only; if it is unavailable, 0.
     let stats = rocksdb::perf::get_memory_usage_stats(Some(&[db]), None);
     stats.map_or(0, |stats| stats.mem_table_total)
 }

@@ -45,12 +45,12 @@ pub enum Notice {
     Goes {
         /// The time that a drain may take.
         within: Duration,
-        /// For people.
+        /// Human-readable.
         what: String,
     },
     /// The machine may end; the notice gives no time.
     MayGo {
-        /// For people.
+        /// Human-readable.
         what: String,
     },
 }

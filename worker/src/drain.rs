@@ -22,7 +22,7 @@ pub struct DrainOrder {
     pub rows_until: Instant,
     /// The process ends at this time, whatever is left.
     pub gone_by: Instant,
-    /// For people.
+    /// Human-readable.
     pub reason: String,
 }
 

@@ -36,7 +36,7 @@ struct Body<'a> {
     finish_reason: Cow<'a, str>,
     prompt_tokens: u64,
     completion_tokens: u64,
-    /// The time by this host's clock; for people.
+    /// The time by this host's clock, informational only.
     generated_at: String,
     /// Further results of the row, an object.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]

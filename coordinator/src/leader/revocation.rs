@@ -236,7 +236,11 @@ mod tests {
         };
         let taken = taken_by(index, read);
         for (session, held) in &taken {
-            assert_eq!(session.0, held.attempt.0 + 1, "it is told to who had it");
+            assert_eq!(
+                session.0,
+                held.attempt.0 + 1,
+                "the revocation goes to the worker that had the rows"
+            );
         }
         taken.into_iter().map(|(_, held)| held.attempt.0).collect()
     }

@@ -1,5 +1,5 @@
-//! Logging: for people on a terminal, JSON lines elsewhere. A line about a request has its trace in `span.trace_id`.
-//! Also spans of the same traces, for a collector.
+//! Logging: human-readable on a terminal, JSON lines elsewhere. A line about a request has its trace in
+//! `span.trace_id`. Also spans of the same traces, for a collector.
 
 use crate::config::Config;
 use rollout_telemetry::{Exporter, Service, StartError};

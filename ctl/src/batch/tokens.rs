@@ -40,7 +40,7 @@ pub struct Problem {
     pub row: u64,
     /// One word for programs, such as `TOO_LONG`.
     pub code: String,
-    /// The text for people.
+    /// The human-readable text.
     pub message: String,
 }
 

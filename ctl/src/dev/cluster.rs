@@ -32,7 +32,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word for people.
+    /// The word that commands print.
     pub fn noun(self) -> &'static str {
         match self {
             Self::Member => "member",

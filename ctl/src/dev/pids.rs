@@ -47,7 +47,7 @@ impl Pids {
         serde_json::from_slice(bytes)
     }
 
-    /// The state of a cluster, for people. `runs`: its directory is locked.
+    /// The state of a cluster, human-readable. `runs`: its directory is locked.
     pub fn state(&self, runs: bool) -> &'static str {
         match (runs, self.ready) {
             (true, true) => "ready",

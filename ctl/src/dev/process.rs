@@ -108,7 +108,7 @@ pub fn signal(child: &Child, signal: libc::c_int) {
     }
 }
 
-/// How a process ended, for people: `exit code 1`, `signal 9 (SIGKILL)`.
+/// How a process ended, human-readable: `exit code 1`, `signal 9 (SIGKILL)`.
 pub fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),

@@ -48,12 +48,12 @@ impl Layout {
         }
     }
 
-    /// The name of the completions files, for people.
+    /// The name of the completions files, human-readable.
     pub fn completions(&self) -> String {
         self.called(self.format.completions())
     }
 
-    /// The name of the errors files, for people.
+    /// The name of the errors files, human-readable.
     pub fn errors(&self) -> String {
         self.called(self.format.errors())
     }

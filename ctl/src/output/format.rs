@@ -1,4 +1,4 @@
-//! Quantities for people: counts, bytes, durations.
+//! Human-readable quantities: counts, bytes, durations.
 //!
 //! Invariant: at most three significant parts, so that columns stay narrow. Absent: JSON, in which
 //! quantities are plain numbers in base units.

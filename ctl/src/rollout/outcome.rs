@@ -1,4 +1,4 @@
-//! Owns: the final message of `infer batch`, `export` and `verify`, as text for people or as JSON for programs.
+//! Owns: the final message of `infer batch`, `export` and `verify`, as human-readable text or as JSON for programs.
 //!
 //! Invariant: with `-o json`, stdout has one document, or one per line for several runs, and nothing else; the text
 //! about a written output goes to stderr. The JSON is versioned like that of `rolloutctl`.
@@ -19,7 +19,7 @@ use crate::stdio::to_stderr;
 /// How a command says what came of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum OutcomeFormat {
-    /// Lines for people. Not a stable format
+    /// Human-readable lines. Not a stable format
     #[default]
     Table,
     /// One JSON document on stdout: `{"apiVersion", "kind", "asOf", "data"}`. Stable within v1

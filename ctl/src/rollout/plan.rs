@@ -1,4 +1,4 @@
-//! Owns: the findings of `infer batch --dry-run`, as text for people or as JSON for programs.
+//! Owns: the findings of `infer batch --dry-run`, as human-readable text or as JSON for programs.
 //!
 //! Invariant: the JSON lists the same errors and warnings as stderr does, at most [`LISTED_MAX`] of each, with the
 //! count of all.
@@ -53,7 +53,7 @@ pub(super) struct Plan {
     warnings: Vec<InputMessage>,
     #[serde(serialize_with = "u64_string")]
     warning_count: u64,
-    /// The same for people.
+    /// The same, human-readable.
     #[serde(skip)]
     pub(super) text: String,
 }

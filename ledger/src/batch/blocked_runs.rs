@@ -31,7 +31,7 @@ pub struct StuckRun {
     pub paused: bool,
     /// Whether it is paused because a slot that is to blame may not be cordoned.
     pub at_cordon_limit: bool,
-    /// Why, for people.
+    /// The reason, human-readable.
     pub why: String,
     /// Rows that could be given.
     pub pending: u64,

@@ -17,7 +17,7 @@ pub struct ControlRun {
     pub run: RunNo,
     /// The action.
     pub action: RunAction,
-    /// Why, for people.
+    /// The reason, human-readable.
     pub reason: String,
 }
 

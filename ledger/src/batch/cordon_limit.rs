@@ -20,8 +20,8 @@ use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use std::collections::BTreeSet;
 
-/// Suffix of the reason of each pause by this module, for people. `PauseState::at_cordon_limit` records the cause. If
-/// a user pauses the run too, that replaces both, and the pause becomes the user's.
+/// Suffix of the human-readable reason of each pause by this module. `PauseState::at_cordon_limit` records the cause.
+/// If a user pauses the run too, that replaces both, and the pause becomes the user's.
 const AT_LIMIT: &str =
     "and the ledger may cordon no more slots of its model: repair or cordon the slot, then resume";
 

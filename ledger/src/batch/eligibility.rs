@@ -264,7 +264,7 @@ impl Eligibility {
         stores: &StoreAccess,
         slot: SlotRef,
     ) -> OfferNo {
-        // The kind of engine is for people: slots that differ in nothing else meet the same needs.
+        // The kind of engine is informational only: slots that differ in nothing else meet the same needs.
         let offer = SlotOffer { engine: String::new(), ..offer.clone() };
         let key = OfferKey { namespace: namespace.to_owned(), offer, stores: stores.clone() };
         let number = match self.offer_numbers.get(&key) {

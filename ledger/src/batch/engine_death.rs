@@ -40,7 +40,7 @@ pub struct EngineDied {
     pub class: FailureClass,
     /// Machine-readable reason.
     pub code: String,
-    /// For people.
+    /// Human-readable.
     pub message: String,
     /// The evidence about the death.
     pub evidence: Evidence,

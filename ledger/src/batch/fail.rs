@@ -36,7 +36,7 @@ pub struct Fail {
     pub class: FailureClass,
     /// Machine-readable reason.
     pub code: String,
-    /// For people.
+    /// Human-readable.
     pub message: String,
     /// The evidence for the class.
     pub evidence: Evidence,

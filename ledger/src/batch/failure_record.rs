@@ -24,11 +24,11 @@ pub struct FailedTry {
     pub class: FailureClass,
     /// Machine-readable reason.
     pub code: String,
-    /// For people.
+    /// Human-readable.
     pub message: String,
     /// The evidence for the class.
     pub evidence: Evidence,
-    /// Wall time, for people.
+    /// Wall time, informational only.
     pub wall_ms: u64,
     /// The consequence for the row.
     pub ruling: Ruling,
@@ -109,7 +109,7 @@ pub struct DoneTry {
     pub attempt: Attempt,
     /// The worker's name.
     pub worker: String,
-    /// Wall time, for people.
+    /// Wall time, informational only.
     pub wall_ms: u64,
 }
 

@@ -48,7 +48,7 @@ pub struct RunSpec {
     pub attempts_max: u32,
     /// The store of its segments and parts; empty for the cluster's store.
     pub store_url: String,
-    /// The user's name for the input, for people.
+    /// The user's name for the input, informational only.
     pub input_name: String,
     /// How to write the output, for the client alone.
     pub options_json: String,
@@ -144,7 +144,7 @@ pub struct SlotOffer {
     pub tasks: Vec<String>,
     /// Labels that selectors ask for.
     pub labels: BTreeMap<String, String>,
-    /// Kind of engine, for people.
+    /// Kind of engine, informational only.
     pub engine: String,
     /// Why it can take no work; empty if it can.
     pub ineligible: String,

@@ -27,7 +27,7 @@ pub struct Cordon {
     pub slot: Option<SlotNo>,
     /// Whether grants stop.
     pub cordoned: bool,
-    /// Why, for people.
+    /// The reason, human-readable.
     pub reason: String,
 }
 

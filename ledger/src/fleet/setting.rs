@@ -43,7 +43,7 @@ pub enum SettingOp {
 pub struct SettingView {
     /// Its name.
     pub name: &'static str,
-    /// What it means, for people.
+    /// What it means, human-readable.
     pub meaning: &'static str,
     /// The value in force.
     pub value: u32,

@@ -84,7 +84,7 @@ impl Worker {
         self.instance
     }
 
-    /// Its address, for people.
+    /// Its address, informational only.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Opens a client session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenClient {
-    /// For people.
+    /// Human-readable.
     pub name: String,
     /// The owner, as `role/name` of its certificate. Only its requests belong to this session.
     pub holder: String,

@@ -47,7 +47,7 @@ pub enum RevocationOp {
         whose: Revoked,
         /// Only certificates valid from before this time, in seconds since 1970; `None`: all of them.
         issued_before_s: Option<u64>,
-        /// Why, for people. At most [`limits::TEXT_BYTES_MAX`] bytes.
+        /// The reason, human-readable, at most [`limits::TEXT_BYTES_MAX`] bytes.
         reason: String,
         /// The caller; `None` without certificates. A caller whose certificate the list covers by now is rejected.
         by: Option<RevocationAuthor>,
@@ -68,7 +68,7 @@ pub struct Revocation {
     pub issued_before_s: Option<u64>,
     /// Why.
     pub reason: String,
-    /// When it was made: wall time of the leader, in milliseconds since 1970. For people; decides nothing.
+    /// When it was made: wall time of the leader, in milliseconds since 1970. Informational only.
     pub made_wall_ms: u64,
 }
 

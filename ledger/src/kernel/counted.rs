@@ -1,4 +1,4 @@
-//! Owns: a count with its noun, in texts for people.
+//! Owns: a count with its noun, in human-readable texts.
 //!
 //! Invariant: a count of one takes the singular.
 //! Absent: nouns whose plural is not formed by adding `s`.

@@ -33,7 +33,7 @@ pub struct Command {
     pub epoch: CoordEpoch,
     /// Ledger time at the leader.
     pub at: LedgerMs,
-    /// Wall time at the leader, in milliseconds since 1970. For people; decides nothing.
+    /// Wall time at the leader, in milliseconds since 1970. Informational only.
     pub wall_ms: u64,
     /// The command's body.
     pub body: Body,
@@ -111,7 +111,7 @@ pub struct Registration {
     pub name: String,
     /// Drawn when its process started.
     pub instance: u64,
-    /// Its address, for people.
+    /// Its address, informational only.
     pub address: String,
     /// The session that it had, if it knows one.
     pub resume: Option<SessionId>,

@@ -1,4 +1,4 @@
-//! Events for people and programs that follow the ledger, each named after the log position that caused it.
+//! Events for users and programs that follow the ledger, each named after the log position that caused it.
 //!
 //! *Invariant:* an event is computed while its command is applied and is no part of the state: no image and no digest
 //! contains it, and nothing in the ledger depends on it. Every member makes the same events in the same order. Rows
@@ -22,7 +22,7 @@ pub struct Event {
     pub index: u64,
     /// Its position among the events of its entry, from 0.
     pub position: u32,
-    /// Wall time at the leader, for people.
+    /// Wall time at the leader, informational only.
     pub wall_ms: u64,
     /// The event.
     pub kind: EventKind,
@@ -199,7 +199,7 @@ pub enum EventKind {
         subject: String,
         /// The round, or the barrier's generation; 0 if it is about neither.
         round: u64,
-        /// Why, for people.
+        /// The reason, human-readable.
         reason: String,
     },
     /// A training job changed.
@@ -208,7 +208,7 @@ pub enum EventKind {
         job: JobName,
         /// `lineage_begun`, `trainer_lost`, `torn`, `checkpoint_complete`, `checkpoint_goes`, `deleted`.
         to: &'static str,
-        /// Details for people.
+        /// Human-readable details.
         detail: String,
     },
 }

@@ -21,7 +21,7 @@ use crate::machine::ledger::{EntryId, Ledger};
 pub const ANCESTORS_MAX: usize = 16;
 
 impl Ledger {
-    /// This state as the first one of the cluster `cluster_id`. `wall_ms` is the time of the state, for people.
+    /// This state as the first one of the cluster `cluster_id`. `wall_ms` is the time of the state, informational only.
     pub fn restored(mut self, cluster_id: [u8; 16], wall_ms: u64) -> Self {
         let ctx = Context::outside(self.meta.applied, wall_ms);
         for session in self.workers.sessions() {

@@ -49,7 +49,7 @@ pub struct WorkerView {
     pub name: String,
     /// The process that it is.
     pub instance: u64,
-    /// Its address, for people.
+    /// Its address, informational only.
     pub address: String,
     /// Its state.
     pub state: WorkerState,

@@ -20,7 +20,7 @@ pub struct AbortBarrier {
     pub barrier: String,
     /// The generation; 0 for the one that waits.
     pub generation: u64,
-    /// Why, for people.
+    /// The reason, human-readable.
     pub reason: String,
 }
 

@@ -26,7 +26,7 @@ pub enum CheckpointOp {
         by: TrainerRef,
         /// The training step whose state it holds.
         step: u64,
-        /// Its label for people; the first non-empty one counts.
+        /// Its human-readable label; the first non-empty one counts.
         label: String,
     },
     /// The caller's rank is durable.
@@ -56,7 +56,7 @@ pub enum CheckpointOp {
         /// Only this once.
         now: bool,
     },
-    /// Sets its label for people.
+    /// Sets its human-readable label.
     Label {
         /// The job.
         job: JobName,

@@ -46,7 +46,7 @@ pub struct JobName {
 pub struct ParticipantDecl {
     /// Unique in the job. Ranks follow the order of names.
     pub name: String,
-    /// Its host, for people.
+    /// Its host, informational only.
     pub host: String,
     /// Its address for the other participants.
     pub addr: String,
@@ -81,7 +81,7 @@ pub struct Participant {
     pub incarnation: SessionId,
     /// Its declaration.
     pub decl: ParticipantDecl,
-    /// When it last did something that is in the log: wall time at the leader, for people.
+    /// When it last did something that is in the log: wall time at the leader, informational only.
     pub seen_wall_ms: u64,
     /// Its state in the rendezvous.
     pub state: ParticipantState,
@@ -120,7 +120,7 @@ pub struct Departure {
     pub host: String,
     /// Why it is gone.
     pub why: DepartureReason,
-    /// When: wall time at the leader, for people.
+    /// When: wall time at the leader, informational only.
     pub at_wall_ms: u64,
     /// When it was last heard, as far as known.
     pub heard_wall_ms: u64,

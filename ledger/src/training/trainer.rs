@@ -73,7 +73,7 @@ pub enum TrainerOp {
 pub struct TrainerDecl {
     /// Its name, unique in the job.
     pub name: String,
-    /// For people.
+    /// Human-readable.
     pub host: String,
     /// Drawn when its process started.
     pub instance: u64,

@@ -106,7 +106,7 @@ impl<'a> CheckpointView<'a> {
         self.checkpoint.step
     }
 
-    /// Its label for people.
+    /// Its human-readable label.
     pub fn label(&self) -> &'a str {
         &self.checkpoint.label
     }
@@ -124,7 +124,7 @@ impl<'a> CheckpointView<'a> {
             .map(|(rank, name)| (name.as_str(), checkpoint.reports.get(&rank)))
     }
 
-    /// When it was begun, and when it was completed (0: it is not complete), for people.
+    /// When it was begun, and when it was completed (0: it is not complete), informational only.
     pub fn wall_ms(&self) -> (u64, u64) {
         (self.checkpoint.begun_wall_ms, self.checkpoint.completed_wall_ms)
     }

@@ -1,4 +1,4 @@
-//! Why a call failed, as a text for people and as an exit status.
+//! Why a call failed, as human-readable text and as an exit status.
 //!
 //! *Invariant:* a call that may have taken effect is never reported as one that did not.
 //!

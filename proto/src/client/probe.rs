@@ -14,7 +14,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, RpcError};
 use crate::v1;
 
-/// After this time, texts for people call a member unresponsive.
+/// After this time, human-readable texts call a member unresponsive.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
 /// How long unreachable members have to come back while others refuse the caller's certificate.
 const REFUSED_AFTER: Duration = Duration::from_secs(3);
@@ -37,7 +37,7 @@ pub(super) enum ProbeAnswer {
 /// The last answer of a member.
 #[derive(Clone)]
 pub(super) struct LastProbe {
-    /// A text for people.
+    /// Human-readable text.
     pub(super) why: String,
     /// Why asking again cannot help.
     pub(super) fatal: Option<Fatal>,

@@ -176,7 +176,7 @@ pub struct RowFailure {
     pub class: RowClass,
     /// One word for programs.
     pub code: String,
-    /// The text for people.
+    /// The human-readable text.
     pub message: String,
 }
 
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(largest.clone().bounded(), largest);
         assert!(encode(&largest).is_ok());
         let FromEngine::Failed { ticket: 7, failure } = of(RESULT_BYTES_MAX).bounded() else {
-            panic!("it is told as a result");
+            panic!("it is reported as a result");
         };
         assert_eq!((failure.class, &*failure.code), (RowClass::Invalid, "RESULT_TOO_LARGE"));
     }

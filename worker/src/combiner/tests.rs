@@ -169,7 +169,7 @@ async fn a_slot_that_gets_no_rows_for_its_places_closes_after_a_second_unless_th
     assert_eq!(
         worker.next(0, SlotLoad::Starved),
         Some(LONG),
-        "nothing comes, however soon it is told"
+        "no rows come, however soon results are reported"
     );
     worker.grant(1, 1, 4..5);
     assert_eq!(worker.next(0, SlotLoad::Starved), Some(STARVED_AFTER), "something came");

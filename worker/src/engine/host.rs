@@ -77,7 +77,7 @@ pub(crate) struct Death {
     pub(crate) evidence: DeathEvidence,
     /// Its last output; may be empty.
     pub(crate) last_words: String,
-    /// The text for people.
+    /// The human-readable text.
     pub(crate) message: String,
     /// Rows that were sent to it and had not ended.
     pub(crate) rows: Vec<(Lease, u64)>,

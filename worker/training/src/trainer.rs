@@ -41,7 +41,7 @@ pub struct TrainerOptions {
     /// The incarnation under this name, from [`draw_instance`]: the same value again is the same trainer, which is how
     /// a start that was not answered is repeated; another value replaces it. 0 draws a new one.
     pub instance: u64,
-    /// For people.
+    /// Human-readable.
     pub host: String,
     /// Silence after which the trainer is lost; zero: 15 s.
     pub keep_alive: Duration,

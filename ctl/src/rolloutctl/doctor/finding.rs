@@ -67,7 +67,7 @@ impl Findings {
         Self { ok, warnings, failed, findings, round_trips: None }
     }
 
-    /// Adds the members' measurements, for programs; for people they are among the findings.
+    /// Adds the members' measurements, for programs; in human-readable output they are among the findings.
     pub(super) fn with_round_trips(self, round_trips: Option<RoundTrips>) -> Self {
         Self { round_trips, ..self }
     }

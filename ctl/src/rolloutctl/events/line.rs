@@ -1,4 +1,4 @@
-//! One event, for people and for programs.
+//! One event, human-readable and for programs.
 //!
 //! Invariant: names, not numbers, wherever a name is known; JSON has every field.
 

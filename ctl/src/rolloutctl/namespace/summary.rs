@@ -1,6 +1,6 @@
 //! Owns: a namespace as it is printed.
 //!
-//! Invariant: a missing bound is `null`, and a dash for people.
+//! Invariant: a missing bound is `null`, and a dash in human-readable output.
 
 use rollout_proto::v1;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! A snapshot file, for people and for programs.
+//! A snapshot file, human-readable and for programs.
 //!
 //! Invariant: what is shown was checked against the file's digest.
 

@@ -82,8 +82,8 @@ async fn files_that_cannot_be_used_never_replace_those_that_could() {
         assert!(!server.refresh());
         assert_eq!(presented(&tls, addr).await, before);
         assert_eq!(server.identity().name, "c1");
-        assert!(server.refused().is_some(), "that it was refused is told");
-        assert_eq!(server.validity(), ends, "what is told is of the one in use");
+        assert!(server.refused().is_some(), "the refusal is reported");
+        assert_eq!(server.validity(), ends, "the validity is that of the certificate in use");
     }
 
     // Once the files are usable again, they are loaded.

@@ -51,7 +51,7 @@ async fn a_refusal_of_a_revoked_certificate_names_identity_and_address() {
     let mut stream = connect(ann.connector().unwrap(), addr).await.unwrap();
     let caller = stream.get_ref().0.local_addr().unwrap();
     assert!(stream.read_exact(&mut [0]).await.is_err());
-    let told = timeout(LIMIT, refusals.recv()).await.expect("nothing is told");
+    let told = timeout(LIMIT, refusals.recv()).await.expect("no refusal was reported");
     assert_eq!(told, Some(("client/ann".to_owned(), caller)));
     let bob = load_client(&authority.issue(Role::Client, "bob"));
     assert!(is_let_in(bob.connector().unwrap(), addr).await);

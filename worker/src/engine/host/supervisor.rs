@@ -65,7 +65,7 @@ struct Counts {
 /// How a life ended.
 struct End {
     evidence: DeathEvidence,
-    /// The text for people.
+    /// The human-readable text.
     how: String,
     /// It was killed and has not ended.
     stuck: bool,

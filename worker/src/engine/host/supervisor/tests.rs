@@ -226,7 +226,7 @@ async fn a_killed_engine_that_does_not_end_is_reported_dead_and_has_no_successor
     let (ticket, mut outcome) = agent.want();
     assert_eq!(engine.started().await, ticket);
     let news = timeout(Duration::from_secs(20), agent.news.recv()).await;
-    let Some(News::Died(death)) = news.expect("its death is told") else { panic!("no death") };
+    let Some(News::Died(death)) = news.expect("its death is reported") else { panic!("no death") };
     assert!(death.down && death.evidence.stalled, "{death:?}");
     assert_eq!(death.rows.len(), 1);
     assert!(death.message.contains("does not end"), "{}", death.message);
@@ -280,7 +280,7 @@ async fn an_engine_that_does_not_start_reports_the_reason() {
             engine.send(&said).await;
         }
         let news = timeout(Duration::from_secs(20), agent.news.recv()).await;
-        let Some(News::Died(death)) = news.expect("its death is told") else { panic!("none") };
+        let Some(News::Died(death)) = news.expect("its death is reported") else { panic!("none") };
         assert!(death.message.starts_with(told), "{}", death.message);
         assert!(death.down && death.evidence.garbled && !death.message.contains("rows"));
     }
