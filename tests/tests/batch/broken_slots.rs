@@ -76,11 +76,20 @@ fn until_slot_has(fleet: &Fleet, key: &str, words: &str) -> Value {
     })
 }
 
+/// Starts a worker that soon finishes the rows that are left. There are so many that the healthy slots still run them
+/// when the broken slot is cordoned, even on a busy machine.
+fn start_a_fast_worker(fleet: &mut Fleet) -> Result<()> {
+    let engine = "kind = \"mock\"\nslots = 4\nconcurrency = 32\n".to_owned();
+    let head = "[part]\nlinger_ms = 200\n".to_owned();
+    fleet.start_worker("fast", &WorkerOptions { engine, head })
+}
+
 #[test]
 fn a_slot_whose_rows_others_complete_is_cordoned_and_fails_no_row() -> Result<()> {
-    let fleet = seven_and(&failing_server("", "500 Internal Server Error")?)?;
+    let mut fleet = seven_and(&failing_server("", "500 Internal Server Error")?)?;
     let mut batch = Batch::submit(&fleet, "beside", 3000, "")?;
     until_slot_has(&fleet, "cordonReason", "rows failed there without a finished one between");
+    start_a_fast_worker(&mut fleet)?;
     batch.finish(&fleet)?;
     let counts = batch.counts(&fleet).context("counts")?;
     ensure!((counts.done, counts.failed) == (3000, 0), "{counts:?}");
@@ -112,6 +121,7 @@ fn a_slot_among_eight_whose_engine_dies_of_every_row_is_cordoned_and_fails_no_ro
     fleet.start_worker("broken", &options(&lines))?;
     let mut batch = Batch::submit(&fleet, "beside", 4000, "")?;
     until_slot_has(&fleet, "cordonReason", "its engine died");
+    start_a_fast_worker(&mut fleet)?;
     batch.finish(&fleet)?;
     let counts = batch.counts(&fleet).context("counts")?;
     ensure!((counts.done, counts.failed) == (4000, 0), "{counts:?}");
@@ -127,11 +137,12 @@ fn a_slot_among_eight_whose_engine_dies_of_every_row_is_cordoned_and_fails_no_ro
 #[test]
 fn a_slot_whose_server_has_another_model_fails_no_row_and_says_why() -> Result<()> {
     let fleet = seven_and(&failing_server(r#"{"id":"other/model"}"#, "404 Not Found")?)?;
-    let mut batch = Batch::submit(&fleet, "beside", 3000, "")?;
+    // Eight seconds: from the first on, the slot would have been given rows.
+    let mut batch = Batch::submit(&fleet, "beside", 900, "")?;
     until_slot_has(&fleet, "ineligible", "it serves other/model, not mock/tiny");
     batch.finish(&fleet)?;
     let counts = batch.counts(&fleet).context("counts")?;
-    ensure!((counts.done, counts.failed) == (3000, 0), "{counts:?}");
+    ensure!((counts.done, counts.failed) == (900, 0), "{counts:?}");
     let done = fleet.rows_done_by("broken").unwrap_or_default();
     ensure!(done == 0, "{done} rows of the broken slot");
     fleet.passed()
