@@ -9,19 +9,8 @@ use serde_json::Value;
 /// Far more than a claim takes on a busy machine.
 const CLAIM_P99_US: u64 = 5_000_000;
 
-const FLEET: [&str; 11] = [
-    "fleet",
-    "--models",
-    "3",
-    "--runs",
-    "30",
-    "--idle-share",
-    "0.5",
-    "--calm",
-    "3s",
-    "--warmup",
-    "3s",
-];
+const FLEET: [&str; 9] =
+    ["fleet", "--models", "3", "--runs", "30", "--idle-share", "0.5", "--warmup", "3s"];
 
 fn number(data: &Value, key: &str) -> Result<u64> {
     let value = &data[key];
@@ -39,8 +28,9 @@ fn settled(data: &Value) -> Result<()> {
 
 #[test]
 fn idle_slots_cost_no_epoch_and_every_row_is_accepted_once() -> Result<()> {
-    let size = ["--workers", "300", "--slots", "2", "--row-ms", "200", "--seconds", "12s"];
-    let lines = measured(&[&FLEET[..], &size].concat())?;
+    let size = ["--workers", "300", "--slots", "2", "--row-ms", "200"];
+    let times = ["--calm", "3s", "--seconds", "12s"];
+    let lines = measured(&[&FLEET[..], &size, &times].concat())?;
     ensure!(kinds(&lines) == ["BenchFleet", "BenchFleet", "BenchFleetSettled"], "{lines:?}");
     let (calm, load, end) = (&lines[0].1, &lines[1].1, &lines[2].1);
     for phase in [calm, load] {
@@ -58,8 +48,10 @@ fn idle_slots_cost_no_epoch_and_every_row_is_accepted_once() -> Result<()> {
 
 #[test]
 fn no_started_row_is_lost_or_repeated_when_the_leader_dies() -> Result<()> {
-    let size = ["--workers", "120", "--row-ms", "1000-3000", "--seconds", "16s", "--kill-leader"];
-    let lines = measured(&[&FLEET[..], &size].concat())?;
+    // The leader dies halfway: before and after that, each row that runs ends.
+    let size = ["--workers", "120", "--row-ms", "1000-3000", "--kill-leader"];
+    let times = ["--calm", "1s", "--seconds", "10s"];
+    let lines = measured(&[&FLEET[..], &size, &times].concat())?;
     let phases: Vec<_> = lines.iter().filter_map(|(_, data)| data["phase"].as_str()).collect();
     ensure!(phases == ["calm", "load", "failover"], "{lines:?}");
     ensure!(number(&lines[2].1, "epochChanges")? > 0, "{}", lines[2].1);
@@ -70,9 +62,10 @@ fn no_started_row_is_lost_or_repeated_when_the_leader_dies() -> Result<()> {
 
 #[test]
 fn workers_that_were_cut_off_and_all_whose_leader_died_work_again() -> Result<()> {
-    let size = ["--workers", "120", "--row-ms", "100-300", "--seconds", "16s", "--linger", "500ms"];
+    let size = ["--workers", "120", "--row-ms", "100-300", "--linger", "500ms"];
+    let times = ["--calm", "1s", "--seconds", "12s"];
     let loss = ["--lose-share", "0.4", "--lose-for", "8s", "--kill-leader"];
-    let lines = measured(&[&FLEET[..], &size, &loss].concat())?;
+    let lines = measured(&[&FLEET[..], &size, &times, &loss].concat())?;
     let phases: Vec<_> = lines.iter().filter_map(|(_, data)| data["phase"].as_str()).collect();
     ensure!(phases == ["calm", "load", "loss", "failover"], "{lines:?}");
     let (lost, failover) = (&lines[2].1, &lines[3].1);

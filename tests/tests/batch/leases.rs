@@ -54,12 +54,12 @@ fn heartbeat(fleet: &Fleet, name: &str) {
 }
 
 /// One worker holds every row of a run and is stopped while it runs the first of them.
-fn stopped(fleet: &mut Fleet, name: &str) -> Result<Batch> {
+fn stopped(fleet: &mut Fleet, name: &str, rows: u64) -> Result<Batch> {
     // Long enough that no row ends, and no other starts, before the stop.
     let options = worker(fleet, "w1", 8000);
     fleet.start_worker("w1", &options)?;
-    let batch = Batch::submit(fleet, name, ROWS, "")?;
-    batch.until(fleet, "one worker holds every row", |c| c.running == ROWS);
+    let batch = Batch::submit(fleet, name, rows, "")?;
+    batch.until(fleet, "one worker holds every row", |c| c.running == rows);
     let side = fleet.path("w1.side");
     eventually("the first rows run", PATIENCE, || {
         let text = std::fs::read_to_string(&side).unwrap_or_default();
@@ -83,7 +83,7 @@ fn executions(fleet: &Fleet, workers: &[&str]) -> Result<u64> {
 fn a_worker_back_in_time_keeps_what_it_had_started_and_starts_nothing_that_it_has_lost()
 -> Result<()> {
     let mut fleet = fleet("started_grace_ms = 600000")?;
-    let mut batch = stopped(&mut fleet, "in-time")?;
+    let mut batch = stopped(&mut fleet, "in-time", ROWS)?;
     until(&fleet, "w1", "suspect");
     let left = batch.until(&fleet, "what was not started is pending", |c| c.pending > 0);
     ensure!((left.pending, left.running) == (ROWS - RUNNING, RUNNING), "{left:?}");
@@ -100,7 +100,7 @@ fn a_worker_back_in_time_keeps_what_it_had_started_and_starts_nothing_that_it_ha
 #[test]
 fn a_worker_that_is_silent_through_a_change_of_leader_keeps_what_it_had_started() -> Result<()> {
     let mut fleet = fleet("started_grace_ms = 600000")?;
-    let mut batch = stopped(&mut fleet, "failover")?;
+    let mut batch = stopped(&mut fleet, "failover", ROWS)?;
     // The next leader has no report of what this worker runs.
     let leader = fleet.leader();
     fleet.member_process(&leader).kill();
@@ -121,7 +121,7 @@ fn a_worker_that_is_silent_through_a_change_of_leader_keeps_what_it_had_started(
 #[test]
 fn a_worker_back_too_late_has_its_results_refused_and_nothing_is_accepted_twice() -> Result<()> {
     let mut fleet = fleet("started_grace_ms = 1000")?;
-    let mut batch = stopped(&mut fleet, "too-late")?;
+    let mut batch = stopped(&mut fleet, "too-late", ROWS)?;
     until(&fleet, "w1", "gone");
     fleet.start_worker("w2", &worker(&fleet, "w2", 5))?;
     batch.finish(&fleet)?;
@@ -137,8 +137,10 @@ fn a_worker_back_too_late_has_its_results_refused_and_nothing_is_accepted_twice(
 
 #[test]
 fn a_late_result_is_accepted_until_another_worker_gets_the_row() -> Result<()> {
+    // The rows that it has not started take as long as those that it has.
+    const ROWS: u64 = 2 * RUNNING;
     let mut fleet = fleet("started_grace_ms = 1000")?;
-    let mut batch = stopped(&mut fleet, "alone")?;
+    let mut batch = stopped(&mut fleet, "alone", ROWS)?;
     until(&fleet, "w1", "gone");
     let left = batch.counts(&fleet).context("counts")?;
     ensure!((left.pending, left.running) == (ROWS, 0), "{left:?}");
@@ -151,7 +153,7 @@ fn a_late_result_is_accepted_until_another_worker_gets_the_row() -> Result<()> {
 #[test]
 fn a_worker_that_never_returns_loses_everything_after_the_grace() -> Result<()> {
     let mut fleet = fleet("started_grace_ms = 1000")?;
-    let mut batch = stopped(&mut fleet, "never")?;
+    let mut batch = stopped(&mut fleet, "never", ROWS)?;
     fleet.worker_process("w1").kill();
     fleet.start_worker("w2", &worker(&fleet, "w2", 5))?;
     batch.finish(&fleet)?;

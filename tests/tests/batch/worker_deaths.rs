@@ -87,8 +87,12 @@ const HOSTS_MAX: usize = 14;
 
 #[test]
 fn a_row_that_takes_down_hosts_that_never_come_back_is_poison_in_the_end() -> Result<()> {
-    // A silent worker's session must end soon, or the test would take ten minutes.
-    let member_lines = vec![("worker", "started_grace_ms = 1000")];
+    // A silent worker's session must end soon, or the test would take ten minutes. No worker is silent and back again.
+    let member_lines = vec![
+        ("worker", "self_fence_ms = 2000"),
+        ("worker", "failure_ms = 3000"),
+        ("worker", "started_grace_ms = 1000"),
+    ];
     let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
     let mut batch = submit(&fleet, "deadly")?;
     let mut hosts = 0;
@@ -145,7 +149,8 @@ fn a_process_with_a_copy_of_a_live_workers_directory_is_refused_and_costs_the_wo
 -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &options("first.example"))?;
-    let mut batch = Batch::submit(&fleet, "copied", 400, "")?;
+    // Twenty seconds: several times as long as the copy lives.
+    let mut batch = Batch::submit(&fleet, "copied", 112, "")?;
     batch.until(&fleet, "rows run", |c| c.running > 0 && c.done > 0);
     copy(&fleet.path("worker-w1"), &fleet.path("worker-copy"))?;
     let session = |fleet: &Fleet| {

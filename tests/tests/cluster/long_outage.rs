@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const ROWS: u64 = 8_000;
 /// The ledger refuses a command that advances its time by more than a minute.
-const OUTAGE: Duration = Duration::from_secs(75);
+const OUTAGE: Duration = Duration::from_secs(65);
 
 #[test]
 fn a_majority_that_was_away_for_over_a_minute_costs_no_result_and_repeats_no_row() -> Result<()> {

@@ -15,7 +15,8 @@ use tokio::task::JoinHandle;
 use tonic::Streaming;
 
 const PATIENCE: Duration = Duration::from_secs(90);
-const ROWS: u64 = 10_000;
+/// Half a minute of work: several times as long as the replacement takes.
+const ROWS: u64 = 8000;
 
 fn request(role: Role, name: &str) -> IssueRequest {
     IssueRequest {

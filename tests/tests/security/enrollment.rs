@@ -87,7 +87,8 @@ fn a_worker_with_a_token_alone_joins_works_and_is_renewed_without_a_lost_stream(
     fleet.start_unenrolled_worker("w1", &file, &options)?;
     // The label from the token is a label of the worker's slots.
     let wanted = "[workers]\nlabels = { pool = \"spot\" }\n";
-    let mut batch = Batch::submit(&fleet, "enrolled", 10_000, wanted)?;
+    // They take longer than the certificate is valid.
+    let mut batch = Batch::submit(&fleet, "enrolled", 6000, wanted)?;
     batch.until(&fleet, "rows are done", |c| c.done > 100);
     let session = |fleet: &Fleet| -> Result<Value> {
         Ok(fleet.ctl_json(&["worker", "list"])?["workers"][0]["session"].clone())

@@ -141,7 +141,9 @@ fn engine() -> WorkerOptions {
 
 #[test]
 fn streams_of_a_revoked_identity_end_and_it_stays_out_through_failover_and_restart() -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
+    // What the revoked worker runs goes to the other one after this time, not after a minute.
+    let member_lines = vec![("worker", "started_grace_ms = 1000")];
+    let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
     fleet.start_worker("w1", &engine())?;
     fleet.start_worker("w2", &engine())?;
     let mut batch = Batch::submit(&fleet, "kept", 4000, "")?;

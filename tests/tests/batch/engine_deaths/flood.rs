@@ -8,8 +8,9 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(240);
 const DEADLY: u64 = 10_000;
-/// Each row kills two engines or more before it fails for good; this many rows take most of a minute.
-const FAILURES_MAX: u64 = 500;
+/// Each row kills two engines or more before it fails for good: each slot has dozens of deaths, and a few could cordon
+/// it.
+const FAILURES_MAX: u64 = 200;
 /// One of five is as many as the ledger may cordon.
 const SLOTS: u32 = 5;
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 const OWN: &str = "leaves";
 /// Silence after which such a trainer is lost: longer than any test, or short.
 const NEVER: Duration = Duration::from_secs(600);
-const SOON: Duration = Duration::from_secs(15);
+const SOON: Duration = Duration::from_secs(10);
 
 /// A trainer in the test's own process, with its rank's state.
 struct Rank {

@@ -27,7 +27,12 @@ struct Plan {
     every: u64,
     step_ms: u64,
     epochs: u64,
+    /// How long a trainer may be silent.
+    keep_ms: u64,
 }
+
+/// Longer than trainers are silent while a member dies.
+const KEEP_MS: u64 = 20_000;
 
 impl<'a> Round<'a> {
     fn start(
@@ -45,7 +50,7 @@ impl<'a> Round<'a> {
             command
                 .arg(format!("endpoints={}", endpoints.join(",")))
                 .arg(format!("tls={}", fleet.path("tls").display()))
-                .args(["cert=client-user", "dataset=pile", "keep_ms=20000"])
+                .args(["cert=client-user", "dataset=pile"])
                 .arg(format!("job={job}"))
                 .arg(format!("name={name}"))
                 .arg(format!("world={}", world.join(",")))
@@ -56,6 +61,7 @@ impl<'a> Round<'a> {
                 .arg(format!("epochs={}", plan.epochs))
                 .arg(format!("seed={SEED}"))
                 .arg(format!("step_ms={}", plan.step_ms))
+                .arg(format!("keep_ms={}", plan.keep_ms))
                 .arg(format!("out={}", fleet.path(&format!("{job}-{name}.weights")).display()));
             let log = fleet.path(&format!("{job}-{name}-{round}.log"));
             trainers.insert((*name).to_owned(), Process::start(command, &log)?);
@@ -128,7 +134,7 @@ fn last_step(trainer: &Process) -> Option<u64> {
 async fn ten_steps_are_five_a_checkpoint_a_kill_and_five_more() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     create_dataset(&fleet, 100).await?;
-    let plan = Plan { batch: 7, steps: 10, every: 5, step_ms: 0, epochs: 1 };
+    let plan = Plan { batch: 7, steps: 10, every: 5, step_ms: 0, epochs: 1, keep_ms: KEEP_MS };
     Round::start(&fleet, "straight", 1, &["t0"], plan)?.end(0)?;
     // Slow enough to be observed halfway.
     let slow = Plan { step_ms: 2000, ..plan };
@@ -158,7 +164,7 @@ async fn every_sample_of_each_epoch_is_in_once_though_trainers_and_members_die_b
 -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     create_dataset(&fleet, 300).await?;
-    let plan = Plan { batch: 4, steps: 200, every: 5, step_ms: 150, epochs: 2 };
+    let plan = Plan { batch: 4, steps: 200, every: 5, step_ms: 150, epochs: 2, keep_ms: KEEP_MS };
     let first = Round::start(&fleet, "sft", 1, &["t0", "t1", "t2"], plan)?;
     let step = first.until_step(5);
     let trainers = first.trainers;
@@ -194,7 +200,9 @@ async fn every_sample_of_each_epoch_is_in_once_though_trainers_and_members_die_b
     fourth.until_step(step + 5);
     let trainers = fourth.trainers;
     fleet.start_member(&follower)?;
-    let fifth = Round::start(&fleet, "sft", 5, &["t1", "t0", "t4"], plan)?;
+    // Nobody dies in the last round: it need not be slow enough to be observed.
+    let last = Plan { step_ms: 20, ..plan };
+    let fifth = Round::start(&fleet, "sft", 5, &["t1", "t0", "t4"], last)?;
     Round { fleet: &fleet, job: "sft", trainers }.end(HAS_TO_RECOVER)?;
     fifth.end(0)?;
     each_is_in_once(&fleet, "sft", 2, 300).await?;
@@ -240,7 +248,9 @@ fn told(fleet: &Fleet) -> Result<()> {
 async fn a_lineage_that_lost_a_trainer_in_silence_is_torn_until_it_recovers() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     create_dataset(&fleet, 400).await?;
-    let plan = Plan { batch: 2, steps: 400, every: 10, step_ms: 50, epochs: 1 };
+    // No member dies here.
+    let keep_ms = KEEP_MS / 2;
+    let plan = Plan { batch: 2, steps: 400, every: 10, step_ms: 50, epochs: 1, keep_ms };
     let mut round = Round::start(&fleet, "torn", 1, &["t0", "t1"], plan)?;
     round.until_step(10);
     round.kill_between(&["t1"], plan.every)?;
