@@ -59,6 +59,8 @@ pub struct FleetOptions {
     pub distance: Option<OneWay>,
     /// Each process has a wall clock of its own: see [`Fleet::set_clock`].
     pub clocks: bool,
+    /// The data directory of each member, or this part of it, is on a disk of its own: see [`Fleet::disks`].
+    pub disks: Option<fn(PathBuf) -> PathBuf>,
     /// The most files that each member may have open.
     pub open_files: Option<u64>,
     /// One member instead of three. It starts with the data and objects in this directory, if it exists, and is found
@@ -161,6 +163,7 @@ impl Fleet {
                 process: None,
             });
         }
+        fleet.give_disks()?;
         let formed = fleet.take_over()?;
         for name in fleet.member_names() {
             fleet.issue(Role::Member, &name)?;

@@ -1,10 +1,13 @@
-//! The conditions under which processes run: the links between them, their wall clocks, and the library they preload.
+//! The conditions under which processes run: the links between them, their wall clocks and disks, and the library they
+//! preload.
 
 use super::Fleet;
 use crate::links::{Connection, Cut, Link};
 use crate::preload;
 use anyhow::{Context, Result};
 use rollout_jepsen::delay::{Delay, OneWay};
+use rollout_powerloss::{DISK_ENV, Disk};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -89,6 +92,30 @@ impl Fleet {
     /// From its next start a member or a worker loads the library `rollout-preload` with this variable.
     pub fn preload(&mut self, name: &str, variable: &'static str, value: PathBuf) {
         self.preloads.entry(name.into()).or_default().insert(variable, value);
+    }
+
+    /// Gives each member a disk without faults, if the options ask for them.
+    pub(super) fn give_disks(&mut self) -> Result<()> {
+        let Some(part) = self.options.disks else { return Ok(()) };
+        for name in self.member_names() {
+            let path = self.disk_file(&name);
+            Disk::create(&path, &part(self.data_dir(&name)))?;
+            self.preload(&name, DISK_ENV, path);
+        }
+        Ok(())
+    }
+
+    /// The disk of each member, by its name.
+    ///
+    /// # Errors
+    /// When the fleet was started without disks of its own.
+    pub fn disks(&self) -> Result<BTreeMap<String, &'static Disk>> {
+        let names = self.member_names().into_iter();
+        names.map(|name| Ok((name.clone(), Disk::open(&self.disk_file(&name))?))).collect()
+    }
+
+    fn disk_file(&self, name: &str) -> PathBuf {
+        self.path(&format!("{name}.disk"))
     }
 
     /// Sets the wall clock of a member or a worker, running or not, this many seconds ahead of the real one;

@@ -2,7 +2,7 @@
 //! room; a leader whose disk stalls steps down.
 
 use anyhow::{Context, Result, ensure};
-use rollout_powerloss::{DISK_ENV, Disk, DiskFault};
+use rollout_powerloss::{Disk, DiskFault};
 use rollout_proto::{
     ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, Outcome, RpcError, channel, v1,
 };
@@ -20,33 +20,21 @@ const LITTLE: DiskFault = DiskFault::Left(1 << 20);
 const NONE: DiskFault = DiskFault::Left(100 << 10);
 
 type Runs = v1::runs_client::RunsClient<tonic::transport::Channel>;
+type Disks = BTreeMap<String, &'static Disk>;
 
-/// Puts every member's data directory on a disk of its own, without faults.
-fn with_disks(fleet: &mut Fleet) -> Result<BTreeMap<String, &'static Disk>> {
-    with_disks_of(fleet, |data_dir| data_dir)
+/// Starts a fleet with every member's data directory on a disk of its own, without faults.
+fn fleet() -> Result<(Fleet, Disks)> {
+    fleet_of(FleetOptions { disks: Some(|data_dir| data_dir), ..FleetOptions::default() })
 }
 
-/// As [`with_disks`], for a part of the data directory.
-fn with_disks_of(
-    fleet: &mut Fleet,
-    part: impl Fn(PathBuf) -> PathBuf,
-) -> Result<BTreeMap<String, &'static Disk>> {
-    let mut disks = BTreeMap::new();
-    for name in fleet.member_names() {
-        let path = fleet.path(&format!("{name}.disk"));
-        Disk::create(&path, &part(fleet.data_dir(&name)))?;
-        disks.insert(name.clone(), Disk::open(&path)?);
-        disks[&name].set(WELL);
-        fleet.preload(&name, DISK_ENV, path);
-        fleet.member_process(&name).terminate(PATIENCE)?;
-        fleet.start_member(&name)?;
-        // Wait until it is back before restarting the next one: two absent members of three would be one too many.
-        eventually(&format!("{name} is back"), PATIENCE, || {
-            alarms(fleet)?.is_empty().then_some(())
-        });
-        fleet.leader();
-    }
-    Ok(disks)
+/// As [`fleet`], with these options.
+fn fleet_of(options: FleetOptions) -> Result<(Fleet, Disks)> {
+    let fleet = Fleet::start(options)?;
+    let disks = fleet.disks()?;
+    disks.values().for_each(|disk| disk.set(WELL));
+    eventually("all are well", PATIENCE, || alarms(&fleet)?.is_empty().then_some(()));
+    fleet.leader();
+    Ok((fleet, disks))
 }
 
 /// The alarms now, as `KIND member`.
@@ -82,8 +70,7 @@ fn is_full(status: &Status) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_with_full_disks_reads_and_deletes_and_accepts_growth_once_there_is_room()
 -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
-    let disks = with_disks(&mut fleet)?;
+    let (mut fleet, disks) = fleet()?;
     let set_all = |fault: DiskFault| disks.values().for_each(|disk| disk.set(fault));
     let mut runs = runs_at_leader(&fleet).await?;
     let id = session(&mut runs).await?;
@@ -140,8 +127,7 @@ async fn a_cluster_with_full_disks_reads_and_deletes_and_accepts_growth_once_the
 
 #[test]
 fn a_leader_whose_disk_is_full_hands_over_to_the_voter_that_has_room() -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
-    let disks = with_disks(&mut fleet)?;
+    let (mut fleet, disks) = fleet()?;
     let old = fleet.leader();
     // Of two members with equally long logs the last is asked first to lead, unless the disks are compared.
     let roomy = fleet.member_names().into_iter().find(|name| *name != old).context("another")?;
@@ -164,8 +150,7 @@ fn a_leader_whose_disk_is_full_hands_over_to_the_voter_that_has_room() -> Result
 #[test]
 fn workers_finish_on_a_full_disk_what_they_have_and_get_no_more_until_there_is_room() -> Result<()>
 {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
-    let disks = with_disks(&mut fleet)?;
+    let (mut fleet, disks) = fleet()?;
     let engine =
         "kind = \"mock\"\nslots = 1\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 40\n";
     fleet.start_worker("w1", &WorkerOptions { engine: engine.into(), ..Default::default() })?;
@@ -185,8 +170,7 @@ fn workers_finish_on_a_full_disk_what_they_have_and_get_no_more_until_there_is_r
 
 /// Checks that a member whose writes find no room exits, whether it is the leader or a follower, and comes back.
 fn ends_and_comes_back(of_leader: bool) -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
-    let disks = with_disks(&mut fleet)?;
+    let (mut fleet, disks) = fleet()?;
     fleet.start_worker("w1", &WorkerOptions::default())?;
     let mut batch = Batch::submit(&fleet, "through", 6000, "")?;
     batch.until(&fleet, "rows are done", |c| c.done >= 100);
@@ -229,10 +213,21 @@ fn a_leader_whose_log_finds_no_room_ends_with_status_74_and_nothing_is_lost() ->
 
 #[test]
 fn a_snapshot_whose_image_finds_no_room_ends_the_leader_with_status_74() -> Result<()> {
-    // Only a request for a snapshot writes the image.
-    let lines = vec![("raft", "image_interval_ms = 3600000")];
-    let mut fleet = Fleet::start(FleetOptions { member_lines: lines, ..FleetOptions::default() })?;
-    let disks = with_disks_of(&mut fleet, |data_dir| data_dir.join("image"))?;
+    // Only a request for a snapshot, or a member's end, writes the image.
+    let member_lines = vec![("raft", "image_interval_ms = 3600000")];
+    let (mut fleet, disks) = fleet_of(FleetOptions {
+        member_lines,
+        disks: Some(|data_dir: PathBuf| data_dir.join("image")),
+        ..FleetOptions::default()
+    })?;
+    // So that each member has an image.
+    for name in fleet.member_names() {
+        fleet.member_process(&name).terminate(PATIENCE)?;
+        fleet.start_member(&name)?;
+        // Wait until it is back before restarting the next one: two absent members of three would be one too many.
+        eventually("it is back", PATIENCE, || alarms(&fleet)?.is_empty().then_some(()));
+        fleet.leader();
+    }
     let victim = fleet.leader();
     disks[&victim].set(DiskFault::Full);
     let file = fleet.path("full.snap");
@@ -252,8 +247,7 @@ fn a_snapshot_whose_image_finds_no_room_ends_the_leader_with_status_74() -> Resu
 
 #[test]
 fn a_leader_whose_disk_stalls_for_a_while_hands_over_and_survives() -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
-    let disks = with_disks(&mut fleet)?;
+    let (mut fleet, disks) = fleet()?;
     // About twenty seconds of load, so that fsyncs continue.
     let engine =
         "kind = \"mock\"\nslots = 1\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 40\n";
@@ -269,6 +263,8 @@ fn a_leader_whose_disk_stalls_for_a_while_hands_over_and_survives() -> Result<()
     batch.until(&fleet, "it goes on", |c| c.done > done);
     disks[&slow].set(WELL);
     ensure!(fleet.member_process(&slow).runs(), "{slow} went: {}", fleet.logs());
+    // What is left of the load need not take long any more.
+    fleet.start_worker("fast", &WorkerOptions::default())?;
     batch.finish(&fleet)?;
     ensure!(fleet.member_process(&next).runs(), "{next} went: {}", fleet.logs());
     fleet.verify()?;
