@@ -84,9 +84,14 @@ fn serves(profile: &'static str, one_way: OneWay) -> Result<()> {
     course(fleet(profile, one_way)?)
 }
 
-fn course(mut fleet: Fleet) -> Result<()> {
+fn course(fleet: Fleet) -> Result<()> {
     works(&fleet, "first")?;
     stays_available_when_idle(&fleet)?;
+    goes_on(fleet)
+}
+
+/// The course after the idle phase.
+fn goes_on(mut fleet: Fleet) -> Result<()> {
     works(&fleet, "second")?;
     let (leader, _) = reign(&fleet);
     fleet.member_process(&leader).kill();
@@ -99,14 +104,19 @@ fn course(mut fleet: Fleet) -> Result<()> {
     fleet.passed()
 }
 
+/// Two clusters on the same course. They are idle at the same time, and work one after the other.
 #[test]
-fn near_serves_at_a_round_trip_of_40_ms() -> Result<()> {
-    serves(NEAR, rtt(40.0))
-}
-
-#[test]
-fn far_zones_serve_at_a_round_trip_of_200_ms() -> Result<()> {
-    serves(FAR, rtt(200.0))
+fn near_serves_at_a_round_trip_of_40_ms_and_far_zones_at_200_ms() -> Result<()> {
+    let (near, far) = (fleet(NEAR, rtt(40.0))?, fleet(FAR, rtt(200.0))?);
+    works(&near, "first")?;
+    works(&far, "first")?;
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| stays_available_when_idle(&near));
+        stays_available_when_idle(&far).context("far-zones")?;
+        waiting.join().expect("it does not panic").context("near")
+    })?;
+    goes_on(near)?;
+    goes_on(far)
 }
 
 #[test]

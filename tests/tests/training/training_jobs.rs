@@ -274,29 +274,16 @@ async fn open_sessions(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
+/// The trainers and the store have sessions of their own, and all of these are forgotten.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trainer_whose_session_was_forgotten_continues_in_another() -> Result<()> {
+async fn trainers_and_a_store_whose_sessions_were_forgotten_continue_in_others() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     ctl(&fleet, &DATASET, 0)?;
     let world = ["t0", "t1"];
     let first = recover(&fleet, "t0", &world, 1).await?;
     let second = recover(&fleet, "t1", &world, 1).await?;
     let shard = first.claim("pile", 0).await?.0.context("a shard")?;
-    open_sessions(&fleet).await?;
-    ensure!(!first.finish(("pile", 0), &shard, 1).await?, "others are left");
-    let other = second.claim("pile", 0).await?.0.context("a shard")?;
-    ensure!(other.shard != shard.shard, "shard {} was finished", shard.shard);
-    second.finish(("pile", 0), &other, 1).await?;
-    let begun = first.begin_checkpoint(1, "", PATIENCE).await?;
-    ensure!(second.begin_checkpoint(1, "", PATIENCE).await?.number == begun.number, "the same");
-    fleet.verify()?;
-    fleet.passed()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_store_whose_sessions_were_forgotten_is_changed_in_others() -> Result<()> {
-    let fleet = Fleet::start(FleetOptions::default())?;
-    let name = v1::StoreName { job: "sft".into(), round: 1, ..Default::default() };
+    let name = v1::StoreName { job: "stores".into(), round: 1, ..Default::default() };
     let store = JobStore::new(client(&fleet)?, name);
     let add = || {
         let add = v1::StoreAdd { key: "n".into(), delta: 1 };
@@ -314,6 +301,12 @@ async fn a_store_whose_sessions_were_forgotten_is_changed_in_others() -> Result<
     });
     sums.sort_unstable();
     ensure!(sums == [3, 4], "each counted once: {sums:?}");
+    ensure!(!first.finish(("pile", 0), &shard, 1).await?, "others are left");
+    let other = second.claim("pile", 0).await?.0.context("a shard")?;
+    ensure!(other.shard != shard.shard, "shard {} was finished", shard.shard);
+    second.finish(("pile", 0), &other, 1).await?;
+    let begun = first.begin_checkpoint(1, "", PATIENCE).await?;
+    ensure!(second.begin_checkpoint(1, "", PATIENCE).await?.number == begun.number, "the same");
     fleet.verify()?;
     fleet.passed()
 }
