@@ -24,6 +24,22 @@ const PROCESS_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 /// With three lanes, tests that measure or that wait for an exact step failed on two cores.
 const LANES: u16 = 2;
 
+/// Pieces with few tests, or of no known number, that take most of a minute or longer on two cores. They begin first,
+/// because a long piece that begins last would leave the other lanes without work.
+const LONG: [&str; 11] = [
+    "batch::fleets",
+    "batch::soak",
+    "batch::ten_runs",
+    "batch::worker_deaths",
+    "cluster::long_outage",
+    "cluster::membership",
+    "rollout-ledger/model",
+    "rollout-ledger/behavior",
+    "rollout-raft/members",
+    "rollout-ctl/batch",
+    "rollout-jepsen/run",
+];
+
 /// Where the process tests find the programs.
 const BIN_DIR: &str = "ROLLOUT_BIN_DIR";
 
@@ -178,15 +194,15 @@ struct Runs<'a> {
 
 impl Runs<'_> {
     /// What is selected of each program: first of those that start processes, then of the others. In several lanes, the
-    /// modules of the first are pieces of their own. Those with the most tests come first: a long piece that begins last
-    /// would leave the other lanes without work.
+    /// modules of the first are pieces of their own, and those with the most tests come first, after the [`LONG`] ones.
     fn pieces<'p>(
         &self,
         programs: impl Iterator<Item = (&'p TestProgram<'p>, &'p Selected)>,
         lanes: u16,
         report: &mut Report,
     ) -> (VecDeque<Sequence<'p>>, VecDeque<Sequence<'p>>) {
-        let (mut processes, mut units) = (Vec::new(), VecDeque::new());
+        let mut processes: Vec<(usize, Piece<'p>)> = Vec::new();
+        let mut units: Vec<Piece<'p>> = Vec::new();
         for (program, selected) in programs {
             let Some(filters) = selected.filters() else { continue };
             let by_module = lanes > 1 && filters.is_empty() && program.starts_processes();
@@ -196,12 +212,14 @@ impl Runs<'_> {
             };
             match pieces {
                 Ok(pieces) if program.starts_processes() => processes.extend(pieces),
-                Ok(pieces) => units.extend(pieces.into_iter().map(|(_, piece)| vec![piece])),
+                Ok(pieces) => units.extend(pieces.into_iter().map(|(_, piece)| piece)),
                 Err(error) => report.fail(format!("{}: {error:#}", program.label)),
             }
         }
-        processes.sort_by_key(|(tests, _)| Reverse(*tests));
-        (processes.into_iter().map(|(_, piece)| vec![piece]).collect(), units)
+        processes.sort_by_key(|(tests, piece)| (!is_long(&piece.label), Reverse(*tests)));
+        units.sort_by_key(|piece| !is_long(&piece.label));
+        let processes = processes.into_iter().map(|(_, piece)| vec![piece]);
+        (processes.collect(), units.into_iter().map(|piece| vec![piece]).collect())
     }
 
     /// The tests of a program that filters select; all without filters.
@@ -243,6 +261,10 @@ impl Runs<'_> {
     }
 }
 
+fn is_long(label: &str) -> bool {
+    LONG.contains(&label)
+}
+
 /// The tests of each top-level module, in the order of the program's list. A test outside modules is its own.
 fn by_module(tests: Vec<String>) -> Vec<(String, Vec<String>)> {
     let mut modules: Vec<(String, Vec<String>)> = Vec::new();
@@ -259,6 +281,16 @@ fn by_module(tests: Vec<String>) -> Vec<(String, Vec<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn each_long_module_exists() {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests");
+        for (program, module) in LONG.iter().filter_map(|label| label.split_once("::")) {
+            let file = tests.join(program).join(format!("{module}.rs"));
+            assert!(file.is_file(), "{} is not there", file.display());
+        }
+    }
 
     #[test]
     fn each_test_of_a_program_is_in_one_module() {
