@@ -19,7 +19,17 @@ pub(crate) async fn retried<T, F>(request: impl FnMut() -> F) -> Result<T, BlobE
 where
     F: Future<Output = Result<T, BlobError>>,
 {
-    request.retry(PAUSES).when(BlobError::retryable).await
+    retried_after(PAUSES, request).await
+}
+
+async fn retried_after<T, F>(
+    pauses: ExponentialBuilder,
+    request: impl FnMut() -> F,
+) -> Result<T, BlobError>
+where
+    F: Future<Output = Result<T, BlobError>>,
+{
+    request.retry(pauses).when(BlobError::retryable).await
 }
 
 #[cfg(test)]
@@ -34,12 +44,13 @@ mod tests {
         BlobError::Refused { key: "k".into(), reason: "never".into() }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn only_an_error_that_may_pass_is_repeated_and_five_times_at_most() {
+        let pauses = PAUSES.with_min_delay(Duration::from_millis(1));
         let cases: [(fn() -> BlobError, u32); 2] = [(passing, 6), (lasting, 1)];
         for (error, tries) in cases {
             let mut tried = 0;
-            let outcome = retried(|| {
+            let outcome = retried_after(pauses, || {
                 tried += 1;
                 async move { Err::<(), _>(error()) }
             });
