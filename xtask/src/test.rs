@@ -21,8 +21,10 @@ const UNIT_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Time for a program whose tests start real processes.
 const PROCESS_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// With three lanes, tests that measure or that wait for an exact step failed on two cores.
+/// Lanes for programs that compute, and for modules that measure: with three, some failed on two cores.
 const LANES: u16 = 2;
+/// Lanes for the other modules that start processes: in two of them, half of the time of two cores is unused.
+const WAITING_LANES: u16 = LANES_MAX;
 
 /// Pieces with few tests, or of no known number, that take most of a minute or longer on two cores. They begin first,
 /// because a long piece that begins last would leave the other lanes without work.
@@ -38,6 +40,22 @@ const LONG: [&str; 11] = [
     "rollout-raft/members",
     "rollout-ctl/batch",
     "rollout-jepsen/run",
+];
+
+/// Modules whose tests compare times or rates with a limit, or need an exact step: a third lane would disturb them.
+const MEASURING: [&str; 12] = [
+    "batch::fleets",
+    "batch::ten_runs",
+    "cluster::clocks",
+    "cluster::deposed_leaders",
+    "cluster::fencing",
+    "cluster::latency",
+    "cluster::membership",
+    "cluster::rolling_restart",
+    "edge::disk",
+    "operator::benches",
+    "security::revoked_certificates",
+    "training::ranks_and_rounds",
 ];
 
 /// Where the process tests find the programs.
@@ -64,14 +82,13 @@ pub(crate) struct TestArgs {
     /// Also build the tests behind these features of rollout-tests: torch, vllm
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     features: Vec<String>,
-    /// How many test programs run at a time: many wait more than they compute, or use one core
+    /// How many test programs run at a time [default: 2, but 3 of the modules that wait more than they compute]
     #[arg(
         long,
         value_name = "N",
-        default_value_t = LANES,
         value_parser = clap::value_parser!(u16).range(1..=i64::from(LANES_MAX))
     )]
-    lanes: u16,
+    lanes: Option<u16>,
     /// List the selected tests and run none
     #[arg(long)]
     list: bool,
@@ -83,6 +100,16 @@ pub(crate) struct TestArgs {
 impl TestArgs {
     fn runs_everything(&self) -> bool {
         !self.unit && !self.process && !self.checks
+    }
+
+    /// How many test programs run at a time.
+    fn lanes(&self) -> u16 {
+        self.lanes.unwrap_or(LANES)
+    }
+
+    /// The same for those that neither measure nor compute.
+    fn waiting_lanes(&self) -> u16 {
+        self.lanes.unwrap_or(WAITING_LANES)
     }
 
     fn takes(&self, program: &TestProgram<'_>) -> bool {
@@ -126,13 +153,14 @@ pub(crate) fn run(workspace: &Workspace, args: &TestArgs) -> Result<bool> {
     }
     let runs = Runs { workspace, built: &built, arguments: &args.arguments };
     let programs = taken.iter().copied().zip(&selected);
-    let (processes, mut units) = runs.pieces(programs, args.lanes, &mut report);
-    let mut executed = lanes::run(processes, args.lanes, &mut report);
+    let Pieces { measuring, waiting, mut units } = runs.pieces(programs, args.lanes(), &mut report);
+    let mut executed = lanes::run(measuring, args.lanes(), &mut report);
+    executed += lanes::run(waiting, args.waiting_lanes(), &mut report);
     // Beside the unit tests, not beside those that start processes: the guides start clusters too.
     if args.runs_checks() {
         units.push_front(checks::all(workspace, &built.programs));
     }
-    executed += lanes::run(units, args.lanes, &mut report);
+    executed += lanes::run(units, args.lanes(), &mut report);
     // Not beside the lanes: cargo holds the lock of the target directory meanwhile, and some tests build.
     if args.doc_tests() {
         runs.doc_tests(&mut report);
@@ -185,6 +213,14 @@ fn list(workspace: &Workspace, program: &TestProgram<'_>) -> Result<Listed> {
     })
 }
 
+/// What is run, in the order in which it begins.
+struct Pieces<'a> {
+    measuring: VecDeque<Sequence<'a>>,
+    /// Other pieces that start processes.
+    waiting: VecDeque<Sequence<'a>>,
+    units: VecDeque<Sequence<'a>>,
+}
+
 /// How programs are run.
 struct Runs<'a> {
     workspace: &'a Workspace,
@@ -200,7 +236,7 @@ impl Runs<'_> {
         programs: impl Iterator<Item = (&'p TestProgram<'p>, &'p Selected)>,
         lanes: u16,
         report: &mut Report,
-    ) -> (VecDeque<Sequence<'p>>, VecDeque<Sequence<'p>>) {
+    ) -> Pieces<'p> {
         let mut processes: Vec<(usize, Piece<'p>)> = Vec::new();
         let mut units: Vec<Piece<'p>> = Vec::new();
         for (program, selected) in programs {
@@ -218,8 +254,14 @@ impl Runs<'_> {
         }
         processes.sort_by_key(|(tests, piece)| (!is_long(&piece.label), Reverse(*tests)));
         units.sort_by_key(|piece| !is_long(&piece.label));
-        let processes = processes.into_iter().map(|(_, piece)| vec![piece]);
-        (processes.collect(), units.into_iter().map(|piece| vec![piece]).collect())
+        let alone = |piece: Piece<'p>| -> Sequence<'p> { vec![piece] };
+        let (measuring, waiting): (Vec<_>, Vec<_>) =
+            processes.into_iter().map(|(_, piece)| piece).partition(|piece| measures(&piece.label));
+        Pieces {
+            measuring: measuring.into_iter().map(alone).collect(),
+            waiting: waiting.into_iter().map(alone).collect(),
+            units: units.into_iter().map(alone).collect(),
+        }
     }
 
     /// The tests of a program that filters select; all without filters.
@@ -265,6 +307,11 @@ fn is_long(label: &str) -> bool {
     LONG.contains(&label)
 }
 
+/// Whether it is one of the [`MEASURING`] modules, or has them all.
+fn measures(label: &str) -> bool {
+    MEASURING.contains(&label) || MEASURING.iter().any(|one| one.split("::").next() == Some(label))
+}
+
 /// The tests of each top-level module, in the order of the program's list. A test outside modules is its own.
 fn by_module(tests: Vec<String>) -> Vec<(String, Vec<String>)> {
     let mut modules: Vec<(String, Vec<String>)> = Vec::new();
@@ -284,9 +331,10 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn each_long_module_exists() {
+    fn each_named_module_exists() {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests");
-        for (program, module) in LONG.iter().filter_map(|label| label.split_once("::")) {
+        let named = LONG.iter().chain(&MEASURING);
+        for (program, module) in named.filter_map(|label| label.split_once("::")) {
             let file = tests.join(program).join(format!("{module}.rs"));
             assert!(file.is_file(), "{} is not there", file.display());
         }
