@@ -21,11 +21,11 @@ mod grpc;
 mod http;
 mod leader;
 mod observe;
-pub mod offline;
+mod offline;
 mod process;
+mod program;
 mod server;
 
 pub use config::Config;
-pub use observe::telemetry::init as init_telemetry;
-pub use process::{exit_status, leave};
+pub use program::main;
 pub use server::run;

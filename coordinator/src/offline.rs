@@ -137,7 +137,7 @@ impl Done {
 }
 
 /// Runs the command in the process's arguments, the first of which is `snapshot`. `version` is what `--version` prints.
-pub fn snapshot(version: &'static str) -> ExitCode {
+pub(crate) fn snapshot(version: &'static str) -> ExitCode {
     let matches = Cli::command().version(version).get_matches_from(std::env::args_os().skip(1));
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let done = match cli.verb {

@@ -24,7 +24,7 @@ pub(crate) fn resident_bytes() -> u64 {
 }
 
 /// The exit status after this error. It tells a supervisor whether a restart may help.
-pub fn exit_status(error: &anyhow::Error) -> i32 {
+pub(crate) fn exit_status(error: &anyhow::Error) -> i32 {
     match error.downcast_ref::<OpenError>() {
         Some(error) if error.is_no_space() => NO_SPACE_EXIT,
         _ => 1,
@@ -35,7 +35,7 @@ pub fn exit_status(error: &anyhow::Error) -> i32 {
 ///
 /// All acknowledged data is on disk. The stores are closed, or still used by a connection that a peer keeps open;
 /// waiting for it would only delay the restart.
-pub fn leave(code: i32) -> ! {
+pub(crate) fn leave(code: i32) -> ! {
     use std::io::Write;
     let _ = std::io::stdout().flush();
     let _ = std::io::stderr().flush();

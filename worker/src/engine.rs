@@ -28,7 +28,7 @@ use rollout_proto::v1::FailureClass;
 
 pub(crate) use self::host::Death;
 pub(crate) use self::host::process_totals::ProcessTotals;
-pub use self::mock_host::mock_engine;
+pub(crate) use self::mock_host::mock_engine;
 
 use self::host::HostEngine;
 use self::mock::MockEngine;

@@ -26,6 +26,7 @@ mod leased_rows;
 mod metrics;
 mod offer;
 mod part;
+mod program;
 mod run;
 mod segments;
 mod session;
@@ -46,6 +47,4 @@ pub use config::{
     StoreConfig, StoreGatewayConfig, Tail, TimingConfig, TlsConfig, load as load_config,
 };
 pub use drain::{DrainOrder, Drains};
-pub use engine::mock_engine;
-pub use metrics::serve as serve_metrics;
-pub use telemetry::export_spans;
+pub use program::main;

@@ -23,7 +23,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
 /// Serves the metrics on `address` until the process ends. Call it once.
-pub async fn serve(address: SocketAddr) -> anyhow::Result<SocketAddr> {
+pub(crate) async fn serve(address: SocketAddr) -> anyhow::Result<SocketAddr> {
     let handle = PrometheusBuilder::new().install_recorder().context("cannot record metrics")?;
     begin_counting();
     let listener = TcpListener::bind(address)

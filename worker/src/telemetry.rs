@@ -6,11 +6,11 @@ use rollout_telemetry::{Exporter, Service, StartError};
 
 use crate::config::Config;
 
-/// Starts to send spans, if configured. Call it once, after [`serve_metrics`](crate::serve_metrics).
+/// Starts to send spans, if configured. Call it once, after [`metrics::serve`](crate::metrics::serve).
 ///
 /// # Errors
 /// The settings are unusable.
-pub fn export_spans(config: &Config) -> Result<Option<Exporter>, StartError> {
+pub(crate) fn export_spans(config: &Config) -> Result<Option<Exporter>, StartError> {
     let service = Service {
         name: "rollout-worker",
         version: env!("CARGO_PKG_VERSION"),

@@ -6,7 +6,7 @@ use rollout_telemetry::{Exporter, Service, StartError};
 use std::io::IsTerminal;
 
 /// Starts logging to stderr with this filter, which the configuration has accepted.
-pub fn init(filter: &str) {
+pub(crate) fn init(filter: &str) {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

@@ -28,7 +28,7 @@ const MESSAGES: usize = 256;
 const PROGRESS_EVERY: Duration = Duration::from_millis(25);
 
 /// Runs the mock engine for the agent that started this process, until that agent closes the socket.
-pub fn mock_engine() -> ExitCode {
+pub(crate) fn mock_engine() -> ExitCode {
     let served = inherited().and_then(|socket| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async { serve(UnixStream::from_std(socket)?).await })
