@@ -152,10 +152,10 @@ deny: ## run test-deny, and check for known vulnerabilities if the database can 
 lint: preflight ## check formatting and clippy, with warnings as errors, and run test-deny
 	$(XTASK) lint
 
-release: preflight ## build the four programs, optimized, after deny; fails if one contains a seeded bug
+release: preflight ## build the programs, optimized, after deny; fails if one contains a seeded bug
 	$(XTASK) release
 
-release-binaries: preflight ## build the four programs, optimized
+release-binaries: preflight ## build the programs, optimized
 	$(XTASK) release --build-only
 
 nightly: preflight ## run long faults, the kill matrix, vLLM, torch, fuzzing and benchmarks: hours; writes a report into docs/nightly

@@ -12,8 +12,9 @@ use std::time::Duration;
 /// Names the commit that the programs were built from. `cargo xtask test` sets it.
 pub const VARIABLE: &str = "ROLLOUT_COMMIT";
 
-/// The programs that a release contains.
-pub const PROGRAMS: [&str; 4] = ["rollout-coordinator", "rollout-worker", "rollout", "rolloutctl"];
+/// The executables of a release: the four programs, and the one that contains them all.
+pub const PROGRAMS: [&str; 5] =
+    ["rollout-coordinator", "rollout-worker", "rollout", "rolloutctl", "rollout-programs"];
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -22,7 +23,7 @@ pub fn under_test() -> Option<String> {
     std::env::var(VARIABLE).ok().filter(|commit| !commit.is_empty())
 }
 
-/// Compares the commits of the four programs in a folder with the expected one.
+/// Compares the commits of a release's programs in a folder with the expected one.
 ///
 /// # Errors
 /// When a program is of another commit, or cannot be run.

@@ -12,9 +12,9 @@ use std::io::{BufRead as _, BufReader, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// The programs of a release.
-pub(crate) const RELEASED: [&str; 4] =
-    ["rollout-coordinator", "rollout-worker", "rollout", "rolloutctl"];
+/// The executables of a release: the four programs, and the one that contains them all.
+pub(crate) const RELEASED: [&str; 5] =
+    ["rollout-coordinator", "rollout-worker", "rollout", "rolloutctl", "rollout-programs"];
 
 /// The arguments of a build of all programs and libraries, without tests.
 pub(crate) const PROGRAMS: &[&str] = &["--workspace", "--lib", "--bins"];

@@ -50,7 +50,7 @@ enum Command {
     Lint,
     /// Print the figures of docs/figures.md as JSON lines, with a release build
     Bench,
-    /// Check the dependencies, build the four programs, and verify that they contain no seeded bug
+    /// Check the dependencies, build the programs, and verify that they contain no seeded bug
     Release(release::ReleaseArgs),
     /// Run the long tests and the benchmarks, and write a report below docs/nightly
     Nightly(nightly::NightlyArgs),

@@ -1,7 +1,7 @@
 //! Owns: `cargo xtask release`.
 //!
-//! Invariant: the four programs are built from the locked dependencies, without the features that tests add to the
-//! workspace, and contain no seeded bug.
+//! Invariant: the four programs, and the executable that contains them all, are built from the locked dependencies,
+//! without the features that tests add to the workspace, and contain no seeded bug.
 //! Absent: publishing them.
 
 use crate::artifacts::{self, RELEASED};
@@ -26,6 +26,8 @@ const PROGRAMS: &[&str] = &[
     "rollout-worker",
     "-p",
     "rollout-ctl",
+    "-p",
+    "rollout-programs",
 ];
 
 #[derive(Debug, clap::Args)]

@@ -13,6 +13,7 @@ mod dev_command;
 mod dry_runs;
 mod module_cycles;
 mod modules;
+mod multi_call;
 mod operator;
 mod operator_each_member;
 mod seeded_bugs;
