@@ -7,6 +7,7 @@
 //! its own arguments.
 //! Absent: what the programs do. They read the arguments of the process themselves.
 
+use rollout_proto::programs;
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os();
     let called = words.next().unwrap_or_default();
     if let Some(program) = Path::new(&called).file_name().and_then(named) {
+        programs::runs_as(program.name);
         return (program.main)(version);
     }
     let first = words.next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The gRPC contract of `rollout`, the identities behind it, the client that follows the leader, and the protocol
-//! between a daemon and the supervisor that started it.
+//! The gRPC contract of `rollout`, the identities behind it, the client that follows the leader, the protocol between a
+//! daemon and the supervisor that started it, and how one program starts another.
 //!
 //! *Invariant:* generated types stay on the wire: they never enter the ledger or the storage.
 
@@ -40,6 +40,7 @@ mod identity;
 mod member_address;
 mod methods;
 pub mod pki;
+pub mod programs;
 mod revocations;
 mod rows;
 mod stamp;

@@ -4,11 +4,12 @@
 //! has been waited for. Absent: whether to restart a dead process (see `supervise`) and the cluster's
 //! view of itself (see `ready`).
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use rollout_proto::programs::{self, Program};
 use rollout_proto::{Role, Security};
 
 use super::args::DevArgs;
@@ -80,8 +81,8 @@ pub struct DevCluster {
     saved: Saved,
     processes: Vec<Process>,
     launcher: Launcher,
-    coordinator: PathBuf,
-    worker: Option<PathBuf>,
+    coordinator: Program,
+    worker: Option<Program>,
     ready: bool,
     _lock: DirLock,
 }
@@ -95,10 +96,10 @@ impl DevCluster {
         let layout = Layout::open(&args.dir)
             .with_context(|| format!("cannot use the directory {}", args.dir.display()))?;
         let lock = DirLock::take(&layout)?;
-        let coordinator = process::find_binary("rollout-coordinator")?;
+        let coordinator = programs::find("rollout-coordinator")?;
         let worker = match args.workers {
             0 => None,
-            _ => Some(process::find_binary("rollout-worker")?),
+            _ => Some(programs::find("rollout-worker")?),
         };
         let saved = Saved::load_or_create(&layout, args)?;
         write_files(&layout, &saved, args)?;
@@ -182,7 +183,9 @@ impl DevCluster {
             (Kind::Worker, Some(worker)) => worker,
             (Kind::Worker, None) => bail!("there is no worker binary"),
         };
-        let child = self.launcher.spawn(program, &["--config".as_ref(), &config], &log)?;
+        let named = program.name.map(Path::new).into_iter();
+        let arguments: Vec<&Path> = named.chain([Path::new("--config"), &config]).collect();
+        let child = self.launcher.spawn(&program.path, &arguments, &log)?;
         let pid = child.id();
         process.child = Some(child);
         process.started = Some(Instant::now());

@@ -5,10 +5,11 @@
 //! Absent: a daemon's double fork; a new session is enough to outlive the terminal.
 
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use rollout_proto::programs;
 
 use super::args::DevArgs;
 use super::layout::Layout;
@@ -38,7 +39,7 @@ pub(super) async fn run(args: &DevArgs) -> anyhow::Result<()> {
     let log = layout.log("dev");
     let output =
         std::fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = programs::own()?.command();
     command
         .args(std::env::args_os().skip(1).filter(|argument| argument != "--detach"))
         .stdin(Stdio::null())

@@ -7,7 +7,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -121,24 +121,6 @@ pub fn describe_exit(status: ExitStatus) -> String {
     }
 }
 
-/// Finds one of the project's binaries: beside this executable, beside a test's executable, or on PATH.
-///
-/// # Errors
-/// It is in none of these places, which the error lists.
-pub fn find_binary(name: &str) -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot tell where this executable is")?;
-    let candidates = own.parent().into_iter().flat_map(|dir| {
-        let above = dir.parent().filter(|_| dir.ends_with("deps"));
-        [Some(dir), above].into_iter().flatten().map(Path::to_path_buf)
-    });
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    candidates
-        .chain(std::env::split_paths(&path))
-        .map(|dir| dir.join(name))
-        .find(|file| file.is_file())
-        .with_context(|| format!("found no `{name}` beside {} nor on PATH", own.display()))
-}
-
 /// The last lines of a log file, for an error message. Empty if it cannot be read.
 pub fn log_tail(log: &Path, lines: usize) -> String {
     let text = std::fs::read(log).unwrap_or_default();
@@ -164,12 +146,6 @@ mod tests {
         drop(launcher);
         let status = child.wait().unwrap();
         assert_eq!(describe_exit(status), "signal 9 (SIGKILL)");
-    }
-
-    #[test]
-    fn a_missing_binary_is_named() {
-        let error = find_binary("rollout-no-such-binary").unwrap_err();
-        assert!(error.to_string().contains("rollout-no-such-binary"));
     }
 
     #[test]

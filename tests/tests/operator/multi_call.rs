@@ -1,4 +1,4 @@
-//! The executable that contains all four programs: which one it runs as.
+//! The executable that contains all four programs: which one it runs as, and that it needs no other file.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{output, program};
@@ -75,5 +75,53 @@ fn an_unknown_program_is_refused_with_the_names_of_all_four() -> Result<()> {
     ensure!(help.status.success() && lists_all(&text(&help.stdout)), "{help:?}");
     let version = run(Command::new(&executable), &["--version"])?;
     ensure!(text(&version.stdout).starts_with("rollout-programs "), "{version:?}");
+    Ok(())
+}
+
+/// The executable without links, and a folder in which it runs a local cluster. The cluster is stopped however the test
+/// ends.
+struct Cluster {
+    executable: TempDir,
+    folder: TempDir,
+}
+
+impl Cluster {
+    fn run(&self, words: &[&str]) -> Result<Output> {
+        let mut command = Command::new(self.executable.path().join(EXECUTABLE));
+        command.current_dir(self.folder.path()).env("XDG_STATE_HOME", self.folder.path());
+        command.env_remove("ROLLOUT_CONTEXT");
+        run(command, words)
+    }
+
+    fn succeed(&self, words: &[&str]) -> Result<String> {
+        let ended = self.run(words)?;
+        ensure!(ended.status.success(), "{words:?}: {ended:?}");
+        Ok(text(&ended.stdout))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.run(&["rollout", "dev", "stop"]);
+    }
+}
+
+#[test]
+fn a_local_cluster_and_a_salvage_need_no_other_executable() -> Result<()> {
+    let cluster = Cluster { executable: alone()?, folder: tempfile::tempdir()? };
+    let size = ["--members", "1", "--workers", "1", "--slots", "1"];
+    cluster.succeed(&[&["rollout", "dev", "--detach"][..], &size].concat())?;
+    let context = cluster.folder.path().join(".rollout/dev/admin.toml");
+    let context = context.to_string_lossy();
+    let status = cluster.succeed(&["rolloutctl", "--context", &context, "status"])?;
+    ensure!(status.contains("c1"), "{status}");
+    cluster.succeed(&["rollout", "dev", "stop"])?;
+    let stopped = cluster.succeed(&["rollout", "dev", "status"])?;
+    ensure!(stopped.contains("stopped"), "{stopped}");
+
+    let (data, saved) = (".rollout/dev/data/c1", "c1.snapshot");
+    let salvage = ["rolloutctl", "snapshot", "save", saved, "--from-dir", data, "--confirm", "c1"];
+    cluster.succeed(&salvage)?;
+    ensure!(cluster.folder.path().join(saved).is_file(), "no snapshot was written");
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use rollout_proto::programs;
 
 use super::environment::withheld;
 use super::host::{Gpus, HostConfig, KILL_TIMEOUT, Program, crash_file};
@@ -21,11 +22,15 @@ const PORTS_PER_SLOT: u32 = 64;
 
 /// The mock engine is this same program, in a separate process.
 pub(super) fn mock(config: &EngineConfig, slot: u32, dir: &Path) -> anyhow::Result<HostConfig> {
-    let path = match &config.program {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().context("the path of this program is unknown")?,
+    let (path, name) = match &config.program {
+        Some(path) => (path.clone(), None),
+        None => {
+            let own = programs::own().context("the path of this program is unknown")?;
+            (own.path, own.name)
+        }
     };
-    host(config, slot, dir, path, vec!["mock-engine".to_owned()], Vec::new())
+    let args = name.into_iter().chain(["mock-engine"]).map(str::to_owned).collect();
+    host(config, slot, dir, path, args, Vec::new())
 }
 
 /// vLLM runs in the Python of its own environment, so that interpreter and libraries match.

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use rollout_proto::programs;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
@@ -97,8 +98,7 @@ impl PartProcesses {
 
 impl Process {
     fn start() -> anyhow::Result<Self> {
-        let own = std::env::current_exe().context("cannot tell where this executable is")?;
-        let mut child = Command::new(own)
+        let mut child = Command::from(programs::own()?.command())
             .args(["bench", "fleet-part"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

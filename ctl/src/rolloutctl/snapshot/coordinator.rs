@@ -1,14 +1,15 @@
 //! Owns: running `rollout-coordinator snapshot ...`, the program that has the ledger and its stores.
 //!
-//! Invariant: the program next to this one is run, or else the one on PATH. Its stderr is passed on, and its exit
-//! status becomes this program's.
+//! Invariant: the program in this executable or next to it is run, or else the one on PATH. Its stderr is passed on,
+//! and its exit status becomes this program's.
 //! Absent: what it does.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
 use anyhow::Context as _;
+use rollout_proto::programs::{self, Program};
 
 use crate::rolloutctl::Failure;
 
@@ -17,14 +18,15 @@ const PROGRAM: &str = "rollout-coordinator";
 /// Runs it with these arguments, and returns what it printed.
 pub(super) fn run(args: &[OsString]) -> anyhow::Result<String> {
     let program = program();
-    let ended = Command::new(&program)
+    let ended = program
+        .command()
         .arg("snapshot")
         .args(args)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| {
-            format!("cannot run {}: it has to be installed on this host", program.display())
+            format!("cannot run {}: it has to be installed on this host", program.path.display())
         })?;
     if !ended.status.success() {
         let code = ended.status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
@@ -48,10 +50,7 @@ pub(super) fn arguments(args: &[&OsStr]) -> Vec<OsString> {
     args.iter().map(|arg| (*arg).to_owned()).collect()
 }
 
-fn program() -> PathBuf {
-    let sibling = std::env::current_exe().ok().and_then(|exe| {
-        let sibling = exe.parent()?.join(PROGRAM);
-        sibling.is_file().then_some(sibling)
-    });
-    sibling.unwrap_or_else(|| PROGRAM.into())
+fn program() -> Program {
+    // If it is nowhere, its start fails with an error that says so.
+    programs::find(PROGRAM).unwrap_or_else(|_| Program { path: PROGRAM.into(), name: None })
 }
