@@ -93,7 +93,7 @@ fn a_dry_run_counts_every_row_with_the_models_own_tokenizer() -> Result<()> {
     ];
     let (said, errors) = dry_run(&fleet, &model, "openai", &openai)?;
     let all = format!("{} of prompts, at most {chat} in one of 1,024", 3 * chat + 8 + 5);
-    let bound = format!("at most {} of completions, and 2 rows say no bound", 2 * 9 + 2 * 16);
+    let bound = format!("at most {} of completions, and 2 rows without a bound", 2 * 9 + 2 * 16);
     has(&said, &[&all, &bound])?;
     has(&errors, &["row 1: TOO_LONG: 1025 tokens asked for", "1 error"])?;
     fleet.passed()
