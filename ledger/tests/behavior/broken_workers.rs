@@ -170,17 +170,24 @@ fn many_broken_slots_do_not_get_back_the_rows_that_they_failed_last() {
     finishes(&mut fleet, run, 0);
 }
 
+/// A cluster with the workers `well`, `a` and `b`, each with one slot. The first one is busy with row 0 of a run, and the
+/// engine of the second one has died of rows 1 and 2. Also the run, and the rows of the busy worker.
+fn died_beside_a_busy_worker(version: u32) -> (Fleet, RunNo, HeldRows) {
+    let mut fleet = Fleet::new(version);
+    let run = fleet.run("default", "chat", 3);
+    for name in ["well", "a", "b"] {
+        fleet.worker("default", name, 1);
+    }
+    let busy = next(&mut fleet, 0, 1);
+    let both = next(&mut fleet, 1, 2);
+    fleet.died(1, vec![both], FailureClass::EngineDied);
+    (fleet, run, busy)
+}
+
 #[test]
 fn two_broken_engines_beside_a_busy_one_make_no_row_poison() {
     for version in [3, 4] {
-        let mut fleet = Fleet::new(version);
-        let run = fleet.run("default", "chat", 3);
-        for name in ["well", "a", "b"] {
-            fleet.worker("default", name, 1);
-        }
-        let busy = next(&mut fleet, 0, 1);
-        let both = next(&mut fleet, 1, 2);
-        fleet.died(1, vec![both], FailureClass::EngineDied);
+        let (mut fleet, run, busy) = died_beside_a_busy_worker(version);
         let half = next(&mut fleet, 2, 2);
         fleet.died(2, vec![half], FailureClass::EngineDied);
         fleet.lead();
@@ -319,14 +326,7 @@ fn a_raise_of_the_version_ends_no_wait_for_another_slot_and_prolongs_none() {
 
 #[test]
 fn rows_that_killed_an_engine_before_a_raise_are_kept_from_all_slots_that_die_of_them_after_it() {
-    let mut fleet = Fleet::new(3);
-    let run = fleet.run("default", "chat", 3);
-    for name in ["well", "a", "b"] {
-        fleet.worker("default", name, 1);
-    }
-    let busy = next(&mut fleet, 0, 1);
-    let both = next(&mut fleet, 1, 2);
-    fleet.died(1, vec![both], FailureClass::EngineDied);
+    let (mut fleet, run, busy) = died_beside_a_busy_worker(3);
     fleet.apply(Body::SetVersion(4));
     fleet.lead();
     for _ in 0..2 {
