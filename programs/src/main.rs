@@ -26,7 +26,7 @@ const EXIT_USAGE: u8 = 2;
 
 struct Program {
     name: &'static str,
-    /// For whom or what it is.
+    /// What the usage text says about the program.
     purpose: &'static str,
     /// Runs the command line of the process. The argument is what `--version` prints.
     main: fn(&'static str) -> ExitCode,
