@@ -63,7 +63,7 @@ chatty = directory / "chatty"
 chatty.write_text("#!/bin/sh\nhead -c 300000 /dev/zero | tr '\\0' w >&2\necho '{\"id\": 1}'\n")
 chatty.chmod(0o755)
 signal.alarm(60)
-assert list(rollout.BatchRun("r", directory, directory / "none.toml", str(chatty), {}).results()) == [{"id": 1}]
+assert list(rollout.BatchRun("r", directory, directory / "none.toml", (str(chatty),), {}).results()) == [{"id": 1}]
 signal.alarm(0)
 
 bad = rollout.submit_batch([{"prompt": "MOCK_FAIL_INVALID please"}], output=directory / "bad", **common)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rollout import _programs
+
 # The exit status of a command that succeeded although rows failed permanently.
 _ROWS_FAILED = 10
 # The same status of earlier programs, which also use it for a failed command and then print the reason.
@@ -40,7 +42,7 @@ class BatchRun:
     name: str
     output: Path
     config: Path
-    _program: str
+    _program: tuple[str, ...]
     _environment: Mapping[str, str]
 
     def wait(self) -> bool:
@@ -49,7 +51,7 @@ class BatchRun:
         output was not written, for example because the run was cancelled or the disk is full; `output` may then hold
         an earlier run's files. It may be called again, also by another process: `rollout infer batch --resume`."""
         arguments = ["infer", "batch", "--config", str(self.config), "--resume", self.name, "--quiet"]
-        ran = subprocess.run([self._program, *arguments], env=self._environment, capture_output=True, text=True)
+        ran = subprocess.run([*self._program, *arguments], env=self._environment, capture_output=True, text=True)
         if _rows_failed(ran):
             return False
         _check(ran)
@@ -57,7 +59,7 @@ class BatchRun:
 
     def results(self, *, follow: bool = False) -> Iterator[dict[str, Any]]:
         """Rows that have their outcome; with `follow`, later ones too, until the run ends."""
-        arguments = [self._program, "run", "results", self.name, "--config", str(self.config), "--quiet"]
+        arguments = [*self._program, "run", "results", self.name, "--config", str(self.config), "--quiet"]
         # Its stderr goes to a file: an unread pipe would fill while rows are read, and block the program.
         with (
             tempfile.TemporaryFile("w+") as said,
@@ -96,10 +98,9 @@ def submit_batch(
 
     `rows` is a file, a glob, a URL, or the rows themselves, which are then stored in `output`. `sampling` and the
     tables of `config` are those of batch.toml. Submitting the same again is the same run: nothing is executed twice.
-    Other rows under the name of an existing run are a revision of it: the `name` of the returned run says which."""
-    found = shutil.which(program)
-    if found is None:
-        raise FileNotFoundError(f"no program {program}: say where it is (program=), or put it on PATH")
+    Other rows under the name of an existing run are a revision of it: the `name` of the returned run says which.
+    `program` is a name on PATH or a path; for `rollout`, the program in the package's wheel comes first."""
+    command = _command(program)
     directory = Path(output).absolute()
     directory.mkdir(parents=True, exist_ok=True)
     if isinstance(rows, str | os.PathLike):
@@ -121,11 +122,24 @@ def submit_batch(
     environment = dict(os.environ)
     if context is not None:
         environment["ROLLOUT_CONTEXT"] = os.fspath(context)
-    arguments = [found, "infer", "batch", "--config", str(file), "--detach", "--quiet"]
+    arguments = [*command, "infer", "batch", "--config", str(file), "--detach", "--quiet"]
     submitted = subprocess.run(arguments, env=environment, capture_output=True, text=True)
     _check(submitted)
     # The name of the revision: other rows under a taken name are another run.
-    return BatchRun(submitted.stdout.strip(), directory, file, found, environment)
+    return BatchRun(submitted.stdout.strip(), directory, file, command, environment)
+
+
+def _command(program: str) -> tuple[str, ...]:
+    """How to start the program. The wheel's `rollout` comes first: it is of the same build as this package."""
+    packaged = _programs.packaged()
+    if program == "rollout" and packaged is not None:
+        return (packaged, program)
+    found = shutil.which(program)
+    if found is None:
+        raise FileNotFoundError(
+            f"no program {program}: install the wheel of `make wheel`, say where it is (program=), or put it on PATH"
+        )
+    return (found,)
 
 
 def _rows_failed(ran: subprocess.CompletedProcess[str]) -> bool:

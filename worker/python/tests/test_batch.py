@@ -19,7 +19,7 @@ class ExitStatuses(unittest.TestCase):
             program = Path(directory) / "program"
             program.write_text(f"#!/bin/sh\n{script}\n")
             program.chmod(0o755)
-            return BatchRun("r", Path(directory), Path(directory) / "batch.toml", str(program), {}).wait()
+            return BatchRun("r", Path(directory), Path(directory) / "batch.toml", (str(program),), {}).wait()
 
     def test_failed_rows_are_told_from_a_failed_command(self) -> None:
         self.assertTrue(self.wait("exit 0"))
