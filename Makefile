@@ -57,7 +57,7 @@ python: build ## build the Python package, with its extension module, in target/
 	@cp "$(TARGET)/debug/librollout_native.so" "$(TARGET)/python/rollout/_native.abi3.so"
 	@bash worker/python/plugin.sh "$(TARGET)/python"
 
-wheel: preflight ## build the Python wheel in target/wheels, and install it in Python 3.11, 3.12, 3.13 and, if present, 3.14
+wheel: preflight ## build the wheel, with the Python package and the programs, in target/wheels; test it in Python 3.11, 3.12, 3.13 and, if present, 3.14
 	@bash tests/wheel/check.sh "$(TARGET)/wheels"
 
 test-vllm: build python wheel ## test with vLLM on this CPU; creates an environment of 6 GB once

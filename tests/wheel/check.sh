@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds the wheel of the Python package (one for every Python from 3.11 on), installs it in a fresh environment of
-# each version, imports it, and checks its entry points and that it uses only CPython's stable ABI; mypy checks a
-# program that uses it: `check.sh WHEELS`. PYTHONS names the versions that must be present; 3.14 is tried if it is
-# present.
+# Builds the wheel with the Python package (one for every Python from 3.11 on) and the four programs. Installs it in a
+# fresh environment of each version, imports it, checks its entry points and starts the programs. Checks that it uses
+# only CPython's stable ABI, its platform tag and its size; mypy checks a program that uses it: `check.sh WHEELS`.
+# PYTHONS names the versions that must be present; 3.14 is tried if it is present.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
+root="$(cd "$here/../.." && pwd)"
 wheels="$1"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
@@ -33,18 +34,36 @@ if [ -z "${PYTHONS:-}" ]; then
 fi
 first="$(interpreter "${versions%% *}")"
 
-"$first" -m venv "$work/build"
-"$work/build/bin/python" -m pip install --quiet --require-hashes --no-deps -r "$here/maturin.lock"
-rm -rf "$wheels"
+# As `make release-binaries`: with the commit, and searched for seeded bugs.
+(cd "$root" && cargo xtask release --build-only)
+programs="$(cd "$root" && realpath "${CARGO_TARGET_DIR:-target}/release/rollout-programs")"
+commit="${ROLLOUT_COMMIT:-$(git -C "$root" rev-parse HEAD || true)}"
 # The module must be the same for all of them: the oldest builds it.
-"$work/build/bin/maturin" build --quiet --release --locked --interpreter "$work/build/bin/python" \
-  --manifest-path "$here/../../worker/python/Cargo.toml" --out "$wheels"
+bash "$here/build.sh" "$wheels" "$first" "$programs"
 wheel="$(echo "$wheels"/*.whl)"
 case "$wheel" in
   *-cp311-abi3-*.whl) ;;
   *) echo "wheel: not one wheel for all versions: $wheel" >&2; exit 1 ;;
 esac
 bash "$here/limited_api.sh" "$wheel" "$first" 0x030B0000
+
+# Its tag promises on which systems it runs: it must be the one that auditwheel finds for what is in it.
+"$first" -m venv "$work/audit"
+"$work/audit/bin/python" -m pip install --quiet --require-hashes --no-deps -r "$here/auditwheel.lock"
+"$work/audit/bin/auditwheel" show --json "$wheel" >"$work/audit.json"
+"$first" - "$wheel" "$work/audit.json" <<'PYTHON'
+import json, pathlib, sys, zipfile
+wheel, audit = map(pathlib.Path, sys.argv[1:])
+tag = json.loads(audit.read_text())["overall_tag"]
+assert tag in wheel.stem.rpartition("-")[2].split("."), f"auditwheel finds {tag}"
+size = wheel.stat().st_size
+(program,) = [
+    each for each in zipfile.ZipFile(wheel).infolist() if each.filename.endswith("/rollout/_bin/rollout-programs")
+]
+print(f"wheel: {wheel.name}: {size:,} bytes; the executable in it: {program.file_size:,} bytes")
+assert size < 60_000_000, "the wheel is too large"
+PYTHON
+
 for version in $versions; do
   found="$(interpreter "$version")"
   "$found" -m venv "$work/$version"
@@ -60,10 +79,12 @@ assert rollout._native.PROTOCOL_VERSION >= 2
 ran = subprocess.run([sys.executable, "-m", "rollout.engine_host"], capture_output=True, text=True)
 assert ran.returncode == 2 and "no agent of rollout" in ran.stderr, ran
 # The entry points for torchrun and vLLM are in the wheel, and need neither until they are used.
-found = {each.group: each for each in importlib.metadata.distribution("rollout-ml").entry_points}
-assert {group: each.name for group, each in found.items()} == {
-    "torchrun.handlers": "rollout", "vllm.general_plugins": "rollout"}, found
-create = found["torchrun.handlers"].load()()
+found = {(each.group, each.name): each for each in importlib.metadata.distribution("rollout-ml").entry_points}
+programs = ("rollout", "rolloutctl", "rollout-worker", "rollout-coordinator")
+assert found.keys() == {
+    ("torchrun.handlers", "rollout"), ("vllm.general_plugins", "rollout"),
+    *(("console_scripts", name) for name in programs)}, found
+create = found["torchrun.handlers", "rollout"].load()()
 assert callable(create) and "torch" not in sys.modules
 try:
     create(None)
@@ -71,11 +92,15 @@ except ImportError as error:
     assert "need torch 2.13 or newer" in str(error), error
 else:
     raise AssertionError("a handler without torch")
-assert callable(found["vllm.general_plugins"].load())
+assert callable(found["vllm.general_plugins", "rollout"].load())
 files = {str(file) for file in importlib.metadata.files("rollout-ml")}
-assert {"rollout/py.typed", "rollout/_native.pyi"} <= files, files
+assert {"rollout/py.typed", "rollout/_native.pyi", "rollout/_bin/rollout-programs"} <= files, files
 PYTHON
-  "$python" -m unittest discover --quiet -s "$here/../../worker/python/tests"
+  "$python" -m unittest discover --quiet -s "$root/worker/python/tests"
+  # Without the variables and programs of this machine's user.
+  mkdir "$work/programs-$version"
+  (cd "$work" && env -i PATH=/nowhere HOME="$work/programs-$version" \
+    "$python" "$here/programs.py" "$work/programs-$version" "$commit")
   echo "wheel: $(basename "$wheel") works in Python $version"
 done
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -61,6 +62,14 @@ class Programs(unittest.TestCase):
         command = [sys.executable, "-c", listed]
         said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
         self.assertEqual(said.split(), ["rollout", "rollout._programs"])
+
+    def test_each_program_has_an_entry_point(self) -> None:
+        project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+        self.assertEqual(
+            project["scripts"], {each: f"rollout._programs:{each.replace('-', '_')}" for each in PROGRAMS}
+        )
+        for each in PROGRAMS:
+            self.assertTrue(callable(getattr(_programs, each.replace("-", "_"))))
 
 
 class Batches(unittest.TestCase):
