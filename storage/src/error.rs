@@ -33,8 +33,7 @@ pub enum StorageError {
     },
     /// Bytes on disk differ from those written. The member must stop and must not vote.
     #[error(
-        "{}: corrupt: {what}; stop this member and replace it under a new id (see \
-         docs/operating/members.md, \"Rebuild a member\")",
+        "{}: corrupt: {what}; stop this member and replace it under a new id (see docs/operating/rebuild.md)",
         path.display()
     )]
     Corrupt {

@@ -97,7 +97,7 @@ fn check_cordon_after(value: u32) -> Result<(), Rejection> {
 }
 
 impl Settings {
-    /// After how many incidents in a row that count the ledger cordons a slot. Within [`limits::CORDON_AFTER`].
+    /// How many counting incidents, with no finished row between them, cordon a slot. Within [`limits::CORDON_AFTER`].
     pub fn cordon_after(&self) -> u32 {
         self.cordon_after
     }
@@ -181,7 +181,7 @@ pub(crate) struct ClusterSettings {
 pub(crate) const SETTINGS_KEY: &[u8] = b"Ms";
 
 impl ClusterSettings {
-    /// After how many incidents in a row that count the ledger cordons a slot.
+    /// How many counting incidents, with no finished row between them, cordon a slot.
     pub(crate) fn cordon_after(&self) -> u32 {
         self.current.cordon_after
     }

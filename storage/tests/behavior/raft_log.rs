@@ -272,7 +272,7 @@ fn a_damaged_entry_in_the_middle_is_found_when_it_is_read() {
     let error = log.read(45, 60, usize::MAX).unwrap_err();
     assert!(error.is_corrupt());
     let text = error.to_string();
-    assert!(text.contains("entry 50") && text.contains("Rebuild a member"), "{text}");
+    assert!(text.contains("entry 50") && text.contains("docs/operating/rebuild.md"), "{text}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(crate) struct CordonArgs {
     /// The worker's name, or several
     #[arg(value_name = "NAME", required = true, add = completer::of(Names::Workers))]
     pub(in crate::rolloutctl) names: Vec<String>,
-    /// Cordon only this slot [default: the whole worker, including future slots]
+    /// Cordon only this slot [default: the whole worker, with the slots that it adds later]
     #[arg(long, value_name = "N")]
     pub(in crate::rolloutctl) slot: Option<u32>,
     /// Reason, stored with the worker
