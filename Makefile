@@ -50,7 +50,10 @@ test-ops: release-binaries ## check that handovers take 300 ms in the median and
 
 test-upgrade: preflight ## upgrade a cluster from each build of release/BASELINES, under load; builds each once (15 min); for nightly runs
 	@bash tests/upgrade/baselines.sh "$(TARGET)/baselines"
-	$(XTASK) test --process cluster::rolling_upgrade:: -- --ignored
+	ROLLOUT_REQUIRE_BASELINES=1 $(XTASK) test --process cluster::rolling_upgrade::
+	$(CARGO) build -p rollout-preload -p rollout-jepsen
+	@for workload in item run; do \
+	  "$(TARGET)/debug/rollout-jepsen" run --workload $$workload --nemesis upgrade --seed 1 --secs 90 || exit; done
 
 python: build ## build the Python package, with its extension module, in target/python
 	@mkdir -p "$(TARGET)/python" && cp -r worker/python/rollout "$(TARGET)/python/"

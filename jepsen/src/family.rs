@@ -7,7 +7,7 @@
 pub enum Family {
     /// No faults
     None,
-    /// Every family except those that run only by name: `rolling`, `membership` and `lease`
+    /// Every family except those that run only by name: `rolling`, `membership`, `lease` and `upgrade`
     All,
     /// Cut links
     Partition,
@@ -33,10 +33,12 @@ pub enum Family {
     Membership,
     /// Followers that restart within the lease of a leader that is cut off, with long leases
     Lease,
+    /// Members that get this build in place of an earlier one, and a raise of the cluster's version
+    Upgrade,
 }
 
 impl Family {
-    pub(crate) const EACH: [Family; 12] = [
+    pub(crate) const EACH: [Family; 13] = [
         Family::Partition,
         Family::Kill,
         Family::Pause,
@@ -49,6 +51,7 @@ impl Family {
         Family::Rolling,
         Family::Membership,
         Family::Lease,
+        Family::Upgrade,
     ];
 
     /// The families that these names stand for, each once.
@@ -61,7 +64,7 @@ impl Family {
     /// Whether the family can be mixed with others in one short run. An operator's operations take too long for that,
     /// and long leases would change the effects of the other faults.
     pub fn is_mixed(self) -> bool {
-        !matches!(self, Family::Rolling | Family::Membership | Family::Lease)
+        !matches!(self, Family::Rolling | Family::Membership | Family::Lease | Family::Upgrade)
     }
 
     /// These names as the command line accepts them; for an empty list, the name for no faults.

@@ -4,9 +4,11 @@
 //! *Invariant:* every process reaches a member through a link of its own. Only observers connect directly, because
 //! what they see must not depend on the faults.
 
+mod builds;
 mod processes;
 mod programs;
 
+pub use builds::earlier_build;
 pub use processes::Death;
 
 use crate::family::Family;
@@ -14,6 +16,7 @@ use crate::network::Network;
 use crate::preload::Preload;
 use crate::process::Process;
 use anyhow::{Context, Result, bail};
+use builds::Builds;
 use processes::Processes;
 use rollout_proto::pki::{self, IssueRequest};
 use rollout_proto::{
@@ -73,7 +76,7 @@ impl FleetMember {
 
 pub struct Fleet {
     dir: PathBuf,
-    bin: PathBuf,
+    builds: Builds,
     /// Snapshots are frequent, and so little log is kept that members need them.
     snapshots: bool,
     /// Leaders have a lease of [`LEASE_MS`], not the lease of the profile.
@@ -101,14 +104,16 @@ fn free_addr() -> Result<String> {
 }
 
 impl Fleet {
-    /// Starts three members from the programs in `bin` and forms a cluster. `clients` and `workers` are the names
-    /// that get certificates. `families` are the faults that the fleet must support.
+    /// Starts three members from the programs in `bin`, or from those of an `earlier` build, and forms a cluster.
+    /// `clients` and `workers` are the names that get certificates. `families` are the faults that the fleet must
+    /// support.
     ///
     /// # Errors
     /// When something cannot be started.
     pub async fn start(
         dir: &Path,
         bin: &Path,
+        earlier: Option<&Path>,
         clients: &[&str],
         workers: &[&str],
         families: &[Family],
@@ -121,7 +126,7 @@ impl Fleet {
         };
         let mut fleet = Self {
             dir: dir.to_owned(),
-            bin: bin.to_owned(),
+            builds: Builds::new(bin, earlier),
             snapshots: families.contains(&Family::Snapshot),
             long_lease: families.contains(&Family::Lease),
             members: Vec::new(),
@@ -279,7 +284,7 @@ impl Fleet {
         }
         let config = self.dir.join(format!("{name}.toml"));
         std::fs::write(&config, text)?;
-        let mut command = Command::new(self.bin.join("rollout-coordinator"));
+        let mut command = Command::new(self.builds.member(at));
         command.arg("--config").arg(&config);
         self.preload.give(&mut command, name, &self.dir.join(name))?;
         member.lives.fetch_add(1, Ordering::Relaxed);

@@ -16,6 +16,7 @@ mod power;
 mod processes;
 mod rolling;
 mod snapshot;
+mod upgrade;
 
 pub use crate::family::Family;
 pub(crate) use kind::required;
@@ -80,6 +81,8 @@ pub struct Nemesis {
     next_id: u64,
     /// Members that have lost their disks, and the ids that were lost with them.
     lost: BTreeMap<usize, u64>,
+    /// The cluster's version may have been raised.
+    raised: bool,
 }
 
 impl Nemesis {
@@ -88,6 +91,8 @@ impl Nemesis {
         let mut rng = StdRng::seed_from_u64(seed);
         let mut due: Vec<Kind> = families.iter().flat_map(|f| Kind::due(*f)).copied().collect();
         due.shuffle(&mut rng);
+        // The last one comes first. There is no way back from a raise of the version.
+        due.sort_by_key(|kind| *kind != Kind::UpgradeVersion);
         Self {
             fleet,
             clients: clients.iter().map(|&name| name.to_owned()).collect(),
@@ -97,6 +102,7 @@ impl Nemesis {
             turns: Vec::new(),
             next_id: 0,
             lost: BTreeMap::new(),
+            raised: false,
         }
     }
 
@@ -260,11 +266,10 @@ impl Nemesis {
             Kind::MembershipFive => self.grow(watch).await?,
             Kind::MembershipReplace => self.replace(follower, watch).await?,
             Kind::MembershipLeader => self.remove_leader(one, watch).await?,
-            Kind::MembershipCut => {
-                let away = self.cut(both_ways(follower));
-                self.change_while_cut(away, watch).await?
-            }
+            Kind::MembershipCut => self.change_while_cut(follower, watch).await?,
             Kind::LeaseLeaderCut => self.restart_within_lease(one, watch).await?,
+            Kind::UpgradeMembers => self.upgrade_members(watch, recorder).await?,
+            Kind::UpgradeVersion => self.upgrade_version(watch, recorder).await?,
         })
     }
 

@@ -1,7 +1,7 @@
 //! `rollout-jepsen run` and `recheck`: a fleet, a workload, a nemesis, a record, a verdict, a report.
 
 use crate::events::EventKind;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, earlier_build};
 use crate::nemesis::{Family, Nemesis};
 use crate::observe::{self, Observers};
 use crate::process::panic_in;
@@ -51,6 +51,10 @@ pub struct Args {
     /// Directory of the programs [default: the directory of this one]
     #[arg(long)]
     pub bin: Option<PathBuf>,
+    /// With the family `upgrade`: directory of the programs of an earlier build [default: that of the last line of
+    /// release/BASELINES, which `make test-upgrade` builds]
+    #[arg(long)]
+    pub baseline: Option<PathBuf>,
 }
 
 /// Judge a recorded run again.
@@ -117,7 +121,11 @@ async fn record(args: &Args, dir: &Path) -> Result<()> {
     let families = Family::expanded(&args.nemesis);
     let bin = bin_dir(args)?;
     let (clients, workers) = (args.workload.clients(), args.workload.workers());
-    let fleet = Fleet::start(dir, &bin, clients, workers, &families).await?;
+    let earlier = match families.contains(&Family::Upgrade) {
+        true => Some(earlier_build(args.baseline.as_deref(), &bin)?),
+        false => None,
+    };
+    let fleet = Fleet::start(dir, &bin, earlier.as_deref(), clients, workers, &families).await?;
     let recorder = Arc::new(Recorder::create(dir)?);
     recorder.event(EventKind::Plan {
         workload: args.workload.name().into(),

@@ -52,7 +52,7 @@ pub use machine::command::{
 pub use machine::digest::digest_records;
 pub use machine::event::{Event, EventKind};
 pub use machine::image::ImageDelta;
-pub use machine::image_load::LoadError;
+pub use machine::image_load::{LoadError, META_KEY};
 pub use machine::ledger::{EntryId, Ledger, UnknownCommand};
 pub use machine::operation::Cost;
 pub use machine::restore::ANCESTORS_MAX;

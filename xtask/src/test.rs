@@ -28,13 +28,14 @@ const WAITING_LANES: u16 = LANES_MAX;
 
 /// Pieces with few tests, or of no known number, that take most of a minute or longer on two cores. They begin first,
 /// because a long piece that begins last would leave the other lanes without work.
-const LONG: [&str; 11] = [
+const LONG: [&str; 12] = [
     "batch::fleets",
     "batch::soak",
     "batch::ten_runs",
     "batch::worker_deaths",
     "cluster::long_outage",
     "cluster::membership",
+    "cluster::rolling_upgrade",
     "rollout-ledger/model",
     "rollout-ledger/behavior",
     "rollout-raft/members",

@@ -72,6 +72,6 @@ impl Fleet {
 
     /// One of rollout's programs, without arguments.
     pub fn program(&self, name: &str) -> Command {
-        Command::new(self.bin.join(name))
+        Command::new(self.builds.current().join(name))
     }
 }

@@ -43,6 +43,8 @@ pub(super) enum Kind {
     MembershipLeader,
     MembershipCut,
     LeaseLeaderCut,
+    UpgradeMembers,
+    UpgradeVersion,
 }
 
 impl Kind {
@@ -81,6 +83,7 @@ impl Kind {
                 Kind::MembershipCut,
             ],
             Family::Lease => &[Kind::LeaseLeaderCut],
+            Family::Upgrade => &[Kind::UpgradeMembers, Kind::UpgradeVersion],
         }
     }
 
@@ -105,6 +108,7 @@ impl Kind {
                 Kind::MembershipCut,
             ],
             Family::Lease => &[Kind::LeaseLeaderCut],
+            Family::Upgrade => &[Kind::UpgradeMembers, Kind::UpgradeVersion],
         }
     }
 
@@ -146,6 +150,8 @@ impl Kind {
             Kind::MembershipLeader => "membership-leader",
             Kind::MembershipCut => "membership-cut",
             Kind::LeaseLeaderCut => "lease-leader-cut",
+            Kind::UpgradeMembers => "upgrade-members",
+            Kind::UpgradeVersion => "upgrade-version",
         }
     }
 }
@@ -177,7 +183,8 @@ mod tests {
         );
         let all = Family::expanded(&[Family::Kill, Family::All]);
         assert_eq!(all, Family::EACH[..9], "the others are asked for by name");
-        let named = [Family::Membership, Family::Lease, Family::All, Family::Rolling];
+        let named =
+            [Family::Membership, Family::Lease, Family::All, Family::Rolling, Family::Upgrade];
         assert_eq!(Family::expanded(&named), Family::EACH);
     }
 }

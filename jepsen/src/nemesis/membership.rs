@@ -125,9 +125,11 @@ impl Nemesis {
     /// A spare joins while a member is cut off from the others.
     pub(super) async fn change_while_cut(
         &mut self,
-        away: Effect,
+        at: usize,
         watch: &Observers,
     ) -> Result<Effect> {
+        let others = (0..MEMBERS).filter(|other| *other != at);
+        let away = self.cut(others.flat_map(|other| [(at, other), (other, at)]));
         let joined = self.joins(MEMBERS, watch, CHANGE_LIMIT).await?;
         let Undo::Open(pairs) = away.undo else { return Ok(away) };
         Ok(Effect {

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// Time limits for a member to exit, and to be back.
 const END_LIMIT: Duration = Duration::from_secs(10);
 const BACK_LIMIT: Duration = Duration::from_secs(10);
+/// How long a member promises not to elect another leader. A build of cluster version 2 does not keep what a newer
+/// process of the same member promised.
+const PROMISE: Duration = Duration::from_millis(250);
 
 impl Nemesis {
     /// Restarts the members one after another, in an order that the seed decides.
@@ -24,24 +27,41 @@ impl Nemesis {
         order.shuffle(&mut self.rng);
         let mut proven = true;
         for &at in &order {
-            if !self.fleet.runs(at) {
-                proven = false; // The other fault of the pair holds it.
-                continue;
-            }
-            let ended = self.fleet.process(at)?.terminate(END_LIMIT).await?;
-            if let Some(death) = self.fleet.died(at).filter(|death| !death.status.success()) {
-                self.record_death(&death, recorder);
-            }
-            proven &= ended.is_some_and(|status| status.success());
-            self.fleet.kill(at);
-            self.fleet.start_member(at)?;
-            proven &= self.back(at, watch).await;
+            proven &= self.restart(at, watch, recorder).await?;
         }
         Ok(Effect { on: self.names(&order), proven, undo: Undo::Start(order) })
     }
 
+    /// Restarts a member. True if it exited by itself with status 0, and is back.
+    pub(super) async fn restart(
+        &mut self,
+        at: usize,
+        watch: &Observers,
+        recorder: &Recorder,
+    ) -> Result<bool> {
+        if !self.fleet.runs(at) {
+            return Ok(false); // The other fault of the pair holds it.
+        }
+        let stopped = self.stop(at, recorder).await?;
+        if self.fleet.has_earlier_build(at) {
+            tokio::time::sleep(PROMISE).await;
+        }
+        self.fleet.start_member(at)?;
+        Ok(self.back(at, watch).await && stopped)
+    }
+
+    /// Stops a running member. True if it exited by itself with status 0.
+    pub(super) async fn stop(&mut self, at: usize, recorder: &Recorder) -> Result<bool> {
+        let ended = self.fleet.process(at)?.terminate(END_LIMIT).await?;
+        if let Some(death) = self.fleet.died(at).filter(|death| !death.status.success()) {
+            self.record_death(&death, recorder);
+        }
+        self.fleet.kill(at);
+        Ok(ended.is_some_and(|status| status.success()))
+    }
+
     /// Waits until a started member answers, and a leader is known.
-    async fn back(&self, at: usize, watch: &Observers) -> bool {
+    pub(super) async fn back(&self, at: usize, watch: &Observers) -> bool {
         let life = self.fleet.members[at].lives.load(std::sync::atomic::Ordering::Relaxed);
         let begun = Instant::now();
         while begun.elapsed() < BACK_LIMIT {

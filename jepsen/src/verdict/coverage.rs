@@ -66,7 +66,7 @@ pub struct Coverage {
 }
 
 /// Families whose faults mostly depose the leader.
-const UNSEATING: &[&str] = &["partition", "kill", "pause", "power", "rolling", "lease"];
+const UNSEATING: &[&str] = &["partition", "kill", "pause", "power", "rolling", "lease", "upgrade"];
 /// The family in which one of four faults deposes the leader. Each waits until the membership is restored, so a run
 /// may have time for only one.
 const UNSEATING_ONCE: &str = "membership";

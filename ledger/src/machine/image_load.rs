@@ -10,6 +10,9 @@ use crate::kernel::codec;
 use crate::machine::ledger::{Ledger, Meta};
 use serde::de::DeserializeOwned;
 
+/// The key of an image's record of its position and the cluster's version.
+pub const META_KEY: &[u8] = b"M";
+
 /// Why an image is no state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
@@ -45,6 +48,15 @@ pub(crate) fn number<const N: usize>(key: &[u8], at: usize) -> Result<[u8; N], L
 }
 
 impl Ledger {
+    /// The cluster version of an image, from its record under [`META_KEY`] alone. Check it before [`Ledger::load`]: a
+    /// later version may have records that this build cannot read.
+    ///
+    /// # Errors
+    /// [`LoadError::Record`] if the record cannot be read.
+    pub fn image_version(meta: &[u8]) -> Result<u32, LoadError> {
+        Ok(read::<Meta>(META_KEY, meta)?.version())
+    }
+
     /// Builds the state from an image's records. Any order works that has a run's segments and parts ascending, and
     /// its segments before their outcomes. The caller must leave out keys that do not begin with an upper-case
     /// letter.
@@ -55,7 +67,7 @@ impl Ledger {
         let mut ledger = Self::empty(Meta::default());
         let mut has_meta = false;
         for (key, value) in records {
-            has_meta |= key == b"M";
+            has_meta |= key == META_KEY;
             ledger.load_record(&key, &value)?;
         }
         if !has_meta {

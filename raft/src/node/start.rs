@@ -114,7 +114,6 @@ async fn load(
     let store = LogStore::new(stores.log, stores.open, config.log_keep_bytes)
         .map_err(|error| failed(&error))?;
     check_reach(&store, &machine)?;
-    machine.check_version().map_err(OpenError::Start)?;
     Ok((machine, store))
 }
 

@@ -82,7 +82,8 @@ pub fn salvage(
     let stores = Stores::open(dir)?;
     let content = |error: &dyn std::fmt::Display| SalvageError::Content(error.to_string());
     let mut state =
-        load_state(identity.cluster_id, &stores.image).map_err(|error| content(&error))?;
+        load_state(identity.cluster_id, &stores.image, rollout_ledger::SUPPORTED_VERSIONS)
+            .map_err(|error| content(&error))?;
     let committed = stores.log.meta(COMMITTED)?;
     let committed = committed.map(|bytes| decode_log_id(Bytes::from(bytes))).transpose();
     let committed_index = committed.map_err(|error| content(&error))?.map_or(0, |id| id.index());

@@ -75,7 +75,7 @@ impl Machine {
         config: &RaftConfig,
     ) -> Result<Self, LoadError> {
         let Stores { log, image, open } = stores;
-        let state = load_state(cluster, &image)?;
+        let state = load_state(cluster, &image, config.versions)?;
         let imaged = state.applied;
         renew_snapshot(&image, imaged)?;
         let events =
@@ -143,11 +143,6 @@ impl Machine {
     /// Waits until enough was applied that the image should be written before its interval is over.
     pub(crate) async fn flush_due(&self) {
         self.shared.flush_due.notified().await;
-    }
-
-    /// Whether this build can run the cluster's version, as the image has it.
-    pub(crate) fn check_version(&self) -> Result<(), String> {
-        check_supported(self.read(|state| state.ledger.version()), self.shared.versions)
     }
 
     /// Applies one committed entry; `None` if it is part of the state already.

@@ -1,11 +1,15 @@
 //! Owns: the earlier builds that tests run beside this one, as `release/BASELINES` lists them.
 //!
-//! Invariant: a baseline whose folder exists has all its programs: the folder appears when they are complete.
+//! Invariant: a baseline whose folder exists has all its programs: the folder appears when they are complete. A test
+//! that leaves out one that is not built says so, or fails if all are required.
 //! Absent: building them. `make test-upgrade` does that with `tests/upgrade/baselines.sh`.
 
 use super::commands::bin_dir;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
+
+/// If this is set, a test of baselines fails if one of them is not built.
+const REQUIRED: &str = "ROLLOUT_REQUIRE_BASELINES";
 
 /// The build of an earlier commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +35,26 @@ impl Baseline {
         Ok(all)
     }
 
+    /// Those that are built. `what` describes what stays untested with the others.
+    ///
+    /// # Errors
+    /// If `release/BASELINES` cannot be read, or if one is not built and all are required.
+    pub fn built(what: &str) -> Result<Vec<Self>> {
+        let is_required = std::env::var_os(REQUIRED).is_some_and(|value| !value.is_empty());
+        let mut built = Vec::new();
+        for baseline in Self::all()? {
+            let (folder, name) = (baseline.folder()?, &baseline.name);
+            if folder.is_dir() {
+                built.push(baseline);
+                continue;
+            }
+            let why = format!("{} does not exist; `make test-upgrade` builds it", folder.display());
+            ensure!(!is_required, "{what} from {name}: {why}");
+            eprintln!("NOT RUN: {what} from {name}: {why}");
+        }
+        Ok(built)
+    }
+
     fn parse(text: &str) -> Result<Vec<Self>> {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.map(Self::parse_line).collect()
@@ -54,10 +78,15 @@ impl Baseline {
     }
 
     /// The folder of its programs, `baselines/SHA` in the target directory.
-    pub(super) fn programs(&self) -> Result<PathBuf> {
+    fn folder(&self) -> Result<PathBuf> {
         let profile = bin_dir()?;
         let target = profile.parent().context("a profile is in a target directory")?;
-        let folder = target.join("baselines").join(&self.sha);
+        Ok(target.join("baselines").join(&self.sha))
+    }
+
+    /// The same, if it exists.
+    pub(super) fn programs(&self) -> Result<PathBuf> {
+        let folder = self.folder()?;
         ensure!(
             folder.is_dir(),
             "baseline {} is not built: {} does not exist; run `make test-upgrade`",

@@ -4,11 +4,12 @@
 //! Absent: when it is written; see `image_writer`.
 
 use bytes::Bytes;
-use rollout_ledger::Ledger;
 use rollout_ledger::seeded::{Bug, seeded};
+use rollout_ledger::{Ledger, META_KEY};
 use rollout_storage::{ImageBatch, ImageReader, ImageStore, StorageError};
 
 use super::State;
+use super::state::check_supported;
 use crate::codec::{
     decode_log_id, decode_stored_membership, encode_log_id, encode_stored_membership,
 };
@@ -28,6 +29,9 @@ pub(crate) enum LoadError {
     Ledger(#[from] rollout_ledger::LoadError),
     #[error("the image of the ledger is inconsistent: {0}")]
     Inconsistent(String),
+    /// This build does not run the cluster's version.
+    #[error("{0}")]
+    Version(String),
 }
 
 pub(super) fn batch_of(state: &mut State) -> ImageBatch {
@@ -78,12 +82,22 @@ pub(super) fn renew_snapshot(image: &ImageStore, imaged: Option<LogId>) -> Resul
     Ok(())
 }
 
-pub(crate) fn load_state(cluster: ClusterId, image: &ImageStore) -> Result<State, LoadError> {
+/// The state of an image, if this build runs one of these cluster versions.
+pub(crate) fn load_state(
+    cluster: ClusterId,
+    image: &ImageStore,
+    versions: (u32, u32),
+) -> Result<State, LoadError> {
     let meta = decode_meta(image.get(APPLIED)?, image.get(MEMBERSHIP)?)?;
     let Some(applied) = meta.last_log_id else {
         let ledger = Ledger::new(cluster.0);
         return Ok(State { ledger, applied: None, membership: meta.last_membership });
     };
+    // Before the other records: those of a later version may be unreadable, and the error must name the version.
+    if let Some(record) = image.get(META_KEY)? {
+        let version = Ledger::image_version(&record)?;
+        check_supported(version, versions).map_err(LoadError::Version)?;
+    }
     let ledger = with_records(image, Box::new(|| {}), Ledger::load)??;
     if ledger.cluster_id() != cluster.0 {
         let found = ClusterId(ledger.cluster_id());

@@ -11,7 +11,6 @@ use rollout_storage::{Snapshot, StorageError};
 use tokio::sync::OwnedMutexGuard;
 
 use super::image::batch_of;
-use super::state::check_supported;
 use super::{LoadError, Machine, blocking, load_state, meta_of, next_index};
 use crate::fatal::{stop_after, stop_process};
 use crate::types::{LogId, SnapshotMeta};
@@ -108,11 +107,11 @@ impl Machine {
             shared.image.install(staged)?;
             // From now on the received image is the snapshot that this member sends to others.
             shared.image.snapshot()?;
-            let state = load_state(shared.cluster, &shared.image)?;
+            let state = match load_state(shared.cluster, &shared.image, shared.versions) {
+                Err(LoadError::Version(why)) => stop_process(&why),
+                loaded => loaded?,
+            };
             let applied = state.applied;
-            if let Err(why) = check_supported(state.ledger.version(), shared.versions) {
-                stop_process(&why);
-            }
             let old = {
                 let mut current = shared.state.write();
                 let old = std::mem::replace(&mut *current, state);

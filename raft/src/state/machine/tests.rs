@@ -7,6 +7,7 @@ use openraft::StorageHelper;
 use rollout_ledger::EntryId;
 use rollout_powerloss::{JOURNAL_ENV, Journal, Loss, lose_power};
 use rollout_proto::{DialMap, Security};
+use rollout_storage::ImageBatch;
 
 use super::state::record_applied;
 use super::*;
@@ -87,6 +88,28 @@ async fn an_image_of_another_cluster_is_refused_naming_both() {
     let refused = Machine::load(other, stores, &config(dir.path())).err().expect("no image of it");
     let text = refused.to_string();
     assert!(text.contains(&CLUSTER.to_string()) && text.contains(&other.to_string()), "{text}");
+}
+
+#[tokio::test]
+async fn an_image_of_another_version_is_refused_by_its_version_whatever_its_records_are() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (stores, machine) = open(dir.path());
+    applied(&machine, 1, 4).await;
+    // A record that this build cannot read. Its key comes before that of the version.
+    let unknown = (b"A".to_vec(), b"?".to_vec());
+    let batch = ImageBatch { puts: vec![unknown], ..ImageBatch::default() };
+    stores.image.write(batch).expect("written");
+    drop((stores, machine));
+    let load = |versions: (u32, u32)| {
+        let stores = Stores::open(dir.path()).expect("stores");
+        let config = RaftConfig { versions, ..config(dir.path()) };
+        let refused = Machine::load(CLUSTER, stores, &config).err().expect("no readable image");
+        refused.to_string()
+    };
+    let text = load((2, 3));
+    assert!(text.contains("is of version 1, and this build runs 2 to 3"), "{text}");
+    let text = load((1, 3));
+    assert!(text.contains("cannot be read"), "{text}");
 }
 
 #[test]
