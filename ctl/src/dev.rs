@@ -11,6 +11,7 @@ mod config;
 mod detach;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod kill;
 pub mod layout;
 mod logs;
 pub mod pids;
@@ -31,7 +32,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub use self::args::{DevAction, DevArgs, EngineKind, LatencyRange, LogsArgs, MockTail};
+pub use self::args::{DevAction, DevArgs, EngineKind, KillArgs, LatencyRange, LogsArgs, MockTail};
 pub use self::certs::identity;
 use self::cluster::DevCluster;
 use self::supervise::Supervisor;
@@ -49,6 +50,7 @@ pub async fn run(args: DevArgs) -> anyhow::Result<()> {
         Some(DevAction::Stop) => return stop::run(&args.dir).await,
         Some(DevAction::Status) => return status::run(&args.dir),
         Some(DevAction::List) => return registry::run(&args.dir),
+        Some(DevAction::Kill(which)) => return kill::run(&args.dir, which).await,
         Some(DevAction::Logs(which)) => return logs::run(&args.dir, which).await,
         None => {}
     }

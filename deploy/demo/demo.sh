@@ -56,13 +56,8 @@ for _ in $(seq 600); do
   kill -0 "$batch_pid" || { cat "$work/batch.log"; exit 1; }
   sleep 0.05
 done
-leader=$("$bin/rolloutctl" -o json status | field leader)
-pid=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["members"][sys.argv[2]])' "$dev/pids.json" "$leader")
-kill -9 "$pid"
-echo "killed $leader (pid $pid) with $done_rows of $rows rows done"
-before=$(date +%s%N)
-until "$bin/rolloutctl" --timeout 10s run list >/dev/null 2>&1; do sleep 0.01; done
-echo "the next answer from a leader came after $((($(date +%s%N) - before) / 1000000)) ms"
+echo "$done_rows of $rows rows are done"
+"$bin/rollout" dev kill leader --dir "$dev"
 
 if ! wait "$batch_pid"; then
   batch_pid=

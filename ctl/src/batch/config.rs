@@ -270,7 +270,8 @@ impl BatchConfig {
         path.clone_into(&mut config.path);
         local_dir(&config.output.dir.to_string_lossy())
             .map_err(|message| config.value("output.dir", message))?;
-        config.output.dir = dir.join(&config.output.dir);
+        // Without "." in the middle.
+        config.output.dir = dir.join(&config.output.dir).components().collect();
         config.input.mapping = MappingSpec {
             columns: std::mem::take(&mut config.input.columns),
             prompt_template: config.input.prompt_template.take(),

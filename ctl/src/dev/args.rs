@@ -94,8 +94,18 @@ pub enum DevAction {
     Status,
     /// List the local clusters of this machine and whether they run
     List,
+    /// Kill a process with SIGKILL, to see the cluster survive; it starts again unless --no-restart is set
+    Kill(KillArgs),
     /// Print the end of the local cluster's logs
     Logs(LogsArgs),
+}
+
+/// Which process to kill.
+#[derive(Args, Debug, Clone, PartialEq, Eq)]
+pub struct KillArgs {
+    /// A member, a worker, or `leader` for the member that leads
+    #[arg(value_name = "PROCESS")]
+    pub process: String,
 }
 
 /// Which logs, and how much of them.

@@ -76,12 +76,23 @@ pub(super) enum InferCommand {
     "\n  rollout infer batch -c batch.toml --dry-run        Check everything, submit nothing",
     "\n  rollout infer batch -c batch.toml                  Run, and write the output",
     "\n  rollout infer batch -c batch.toml --detach         Submit and return",
-    "\n  rollout infer batch -c batch.toml --resume eval    Attach to a run"
+    "\n  rollout infer batch -c batch.toml --resume eval    Attach to a run",
+    "\n  rollout infer batch --model Qwen/Qwen2.5-0.5B-Instruct --input prompts.jsonl --output out",
+    "\n                                                     Run without a batch file, with its defaults"
 ))]
 pub(super) struct BatchArgs {
     /// The batch file, TOML
-    #[arg(short, long, value_name = "FILE")]
-    pub(super) config: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "model")]
+    pub(super) config: Option<PathBuf>,
+    /// Without a batch file: the model that the rows need, as workers advertise it
+    #[arg(long, value_name = "MODEL", conflicts_with = "config", requires_all = ["input", "output"])]
+    pub(super) model: Option<String>,
+    /// Without a batch file: the rows, a path, glob or URL; repeatable
+    #[arg(long, value_name = "FILE", conflicts_with = "config", requires = "model")]
+    pub(super) input: Vec<String>,
+    /// Without a batch file: the directory for the output and for the batch file that the flags amount to
+    #[arg(long, value_name = "DIR", conflicts_with = "config", requires = "model")]
+    pub(super) output: Option<PathBuf>,
     /// The run's name [default: the file's, else that in the output directory's run-id, else a new one]
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     pub(super) name: Option<String>,

@@ -3,6 +3,7 @@
 //! Invariant: however this command ends, it prints the next step, and it never cancels the run.
 //! Absent: how each step works (`batch`, `export`).
 
+mod batch_file;
 mod choose;
 mod output_dir;
 mod return_hint;
@@ -73,7 +74,7 @@ async fn known_figures(
 }
 
 pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, BatchError> {
-    let mut config = BatchConfig::read(&args.config)?;
+    let mut config = args.read_batch_file()?;
     config.run.canary = args.canary.unwrap_or(config.run.canary);
     let RunName { name, generated } = RunName::find(args, &config)?;
     if args.dry_run {

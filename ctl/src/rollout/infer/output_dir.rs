@@ -44,7 +44,7 @@ pub(super) fn claim(
     namespace: Option<String>,
     run: String,
 ) -> Claim {
-    let (path, base) = (args.config.clone(), config.dir.clone());
+    let (path, base) = (args.batch_file(), config.dir.clone());
     Claim {
         dir: config.output.dir.clone(),
         layout: config.layout(),
@@ -63,6 +63,7 @@ impl Batch<'_> {
     /// Runs before anything is uploaded. It reserves the directory for this batch file and stores a generated name
     /// there, so that several commands that begin at once all mean one run.
     pub(super) fn reserve(&self) -> Result<(), BatchError> {
+        self.args.write_batch_file()?;
         let claim = self.claim_for(Claim::reserve)?;
         if self.args.resume.is_some() {
             return Ok(());

@@ -36,7 +36,7 @@ impl Stage {
 
 /// How to return to the run, and why. `namespace` is the flag that names its namespace, or empty.
 pub(super) fn return_hint(stage: Stage, args: &BatchArgs, name: &str, namespace: &str) -> String {
-    let config = shell_path(&args.config);
+    let config = shell_path(&args.batch_file());
     // Without this flag, the repeated command would close the input.
     let keep_open = if args.keep_open { " --keep-open" } else { "" };
     // Without it, the cluster would refuse the run because its spec differs.
