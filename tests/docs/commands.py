@@ -14,7 +14,7 @@ import shell
 OTHERS = set(
     ". [ awk bash cat cd chmod command cp curl date docker echo export false grep head helm id install jq kill kubectl local "
     "ls mkdir mv openssl pip printf pwd python3 rm sed seq set sh shift sleep source sort sudo systemctl tail tee test torchrun "
-    "touch tr true useradd wait wc xargs cargo rustup apt git".split()
+    "touch tr true useradd wait wc xargs cargo rustup apt git gh sha256sum tar".split()
 )
 
 

@@ -12,6 +12,7 @@ mod lanes;
 mod libtest;
 mod lint;
 mod nightly;
+mod nightly_page;
 mod nightly_report;
 mod release;
 mod report;
@@ -50,7 +51,7 @@ enum Command {
     Lint,
     /// Print the figures of docs/figures.md as JSON lines, with a release build
     Bench,
-    /// Check the dependencies, build the programs, and verify that they contain no seeded bug
+    /// Check the dependencies, build the programs, and verify that they contain no seeded bug; or do a step of a release
     Release(release::ReleaseArgs),
     /// Run the long tests and the benchmarks, and write a report below docs/nightly
     Nightly(nightly::NightlyArgs),

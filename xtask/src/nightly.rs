@@ -2,19 +2,24 @@
 //!
 //! Invariant: each one is in the report, with its result, or with the reason why it was not run. One that fails keeps no
 //! other from running.
-//! Absent: the report's file; that is `nightly_report`.
+//! Absent: the report's files; that is `nightly_report`.
 
 use crate::libtest;
-use crate::nightly_report::{Entry, NightlyReport, Outcome};
+use crate::nightly_page::{Entry, Findings, KILL_MATRIX, Outcome, is_benchmark, page};
+use crate::nightly_report::{NightlyReport, ReportCopy, conditions};
 use crate::run::watched;
 use crate::seeded;
 use crate::workspace::Workspace;
 use anyhow::{Result, ensure};
+use serde_json::Value;
+use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Time to find out whether something can run: an environment of Python may have to be made.
 const NEEDS_LIMIT: Duration = Duration::from_secs(60 * 60);
+/// The figures of one item that the report contains.
+const FIGURES_MAX: usize = 1000;
 
 /// Something that takes long: a target of the Makefile.
 struct Item {
@@ -53,8 +58,6 @@ const ITEMS: &[Item] = &[
     item(KILL_MATRIX, 24, ""),
 ];
 
-const KILL_MATRIX: &str = "kill-matrix";
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct NightlyArgs {
     /// Run only this one, a target of the Makefile; repeatable
@@ -65,7 +68,7 @@ pub(crate) struct NightlyArgs {
     list: bool,
 }
 
-/// Runs what the arguments select and writes the report after each. Returns whether nothing failed.
+/// Runs what the arguments select. Returns whether nothing failed.
 ///
 /// # Errors
 /// When a name is unknown, or the report cannot be written.
@@ -74,37 +77,59 @@ pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<bool> {
         ITEMS.iter().for_each(|item| println!("{}", item.target));
         return Ok(true);
     }
-    for only in &args.only {
+    run_selected(workspace, &args.only, None)
+}
+
+/// Runs the items with these names, or all if there is no name, and writes the report after each.
+///
+/// # Errors
+/// When a name is unknown, or the report cannot be written.
+pub(crate) fn run_selected(
+    workspace: &Workspace,
+    only: &[String],
+    copy: Option<ReportCopy>,
+) -> Result<bool> {
+    for only in only {
         let known = ITEMS.iter().any(|item| item.target == only);
         ensure!(known, "nothing is named {only}; `cargo xtask nightly --list` lists the names");
     }
-    let entries = ITEMS.iter().map(|item| {
-        let selected = args.only.is_empty() || args.only.iter().any(|only| only == item.target);
-        let reason = if selected { "the run was interrupted before it" } else { "not selected" };
-        Entry::not_run(item.target, format!("make {}", item.target), reason)
+    let is_selected = |item: &Item| only.is_empty() || only.iter().any(|only| only == item.target);
+    let entries = ITEMS.iter().map(|item| match is_selected(item) {
+        true => Entry::not_run(item.target, "the run was interrupted before it"),
+        false => Entry::not_run(item.target, "not selected"),
     });
-    let mut report = NightlyReport::begin(workspace, entries.collect())?;
-    for (place, item) in ITEMS.iter().enumerate() {
-        if args.only.is_empty() || args.only.iter().any(|only| only == item.target) {
-            let (outcome, took) = one(workspace, item);
-            report.set(place, outcome, took)?;
-        }
+    let mut report = NightlyReport::begin(workspace, entries.collect(), copy)?;
+    for (place, item) in ITEMS.iter().enumerate().filter(|(_, item)| is_selected(item)) {
+        let (outcome, took, findings) = one(workspace, item);
+        report.set(place, outcome, took, findings)?;
     }
     Ok(report.end())
 }
 
-fn one(workspace: &Workspace, item: &Item) -> (Outcome, Duration) {
+/// The page if nothing runs, for this reason.
+pub(crate) fn page_without_runs(workspace: &Workspace, title: &str, reason: &str) -> String {
+    let entries: Vec<Entry> =
+        ITEMS.iter().map(|item| Entry::not_run(item.target, reason)).collect();
+    page(title, &conditions(workspace), &entries)
+}
+
+fn one(workspace: &Workspace, item: &Item) -> (Outcome, Duration, Findings) {
     println!("-- {}", item.target);
+    let mut findings = Findings::default();
     if let Some(reason) = missing(workspace, item) {
-        return (Outcome::NotRun(reason), Duration::ZERO);
+        return (Outcome::NotRun(reason), Duration::ZERO, findings);
     }
-    let begun = Instant::now();
+    let (begun, begun_at) = (Instant::now(), SystemTime::now());
     let mut parts: Vec<String> = Vec::new();
+    let figures = &mut findings.figures;
     let mut look = |line: &str| {
         if let Some(reason) = libtest::not_run(line)
             && !parts.iter().any(|part| part == reason)
         {
             parts.push(reason.to_owned());
+        }
+        if is_benchmark(item.target) && is_figure(line) && figures.len() < FIGURES_MAX {
+            figures.push(line.to_owned());
         }
     };
     let limit = Duration::from_secs(item.hours * 60 * 60);
@@ -118,7 +143,22 @@ fn one(workspace: &Workspace, item: &Item) -> (Outcome, Duration) {
         Some(problem) => Outcome::Failed(problem),
         None => Outcome::Passed { not_run: parts },
     };
-    (outcome, begun.elapsed())
+    if item.target == KILL_MATRIX {
+        let table = workspace.target.join("kill-matrix/matrix.md");
+        findings.matrix = written_since(&table, begun_at);
+    }
+    (outcome, begun.elapsed(), findings)
+}
+
+/// Whether a benchmark has printed figures: an object of JSON in one line.
+fn is_figure(line: &str) -> bool {
+    line.starts_with('{') && serde_json::from_str::<Value>(line).is_ok()
+}
+
+/// The text of a file, unless it is older: then an earlier run wrote it.
+fn written_since(path: &Path, begun: SystemTime) -> Option<String> {
+    let written = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()?;
+    if written < begun { None } else { std::fs::read_to_string(path).ok() }
 }
 
 /// Why an item cannot run on this machine.
@@ -164,7 +204,6 @@ fn make(workspace: &Workspace, target: &str) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     #[test]
     fn each_item_is_a_target_of_the_makefile_and_listed_once() {
@@ -176,5 +215,30 @@ mod tests {
             let same = ITEMS.iter().filter(|other| other.target == item.target);
             assert_eq!(same.count(), 1, "{}", item.target);
         }
+    }
+
+    #[test]
+    fn the_benchmarks_and_the_kill_matrix_are_items() {
+        assert!(ITEMS.iter().any(|item| item.target == KILL_MATRIX));
+        assert!(ITEMS.iter().filter(|item| is_benchmark(item.target)).count() >= 4);
+    }
+
+    #[test]
+    fn figures_are_lines_of_json() {
+        assert!(is_figure("{\"bench\":\"apply\"}"));
+        for line in ["-- rolloutctl -o jsonl bench apply", "{", "{a}", "[1]", ""] {
+            assert!(!is_figure(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_matrix_that_an_earlier_run_wrote_is_not_that_of_this_run() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "| bug |").unwrap();
+        let minute = Duration::from_secs(60);
+        let now = SystemTime::now();
+        assert_eq!(written_since(file.path(), now - minute).as_deref(), Some("| bug |"));
+        assert_eq!(written_since(file.path(), now + minute), None);
+        assert_eq!(written_since(Path::new("/no/such/file"), now - minute), None);
     }
 }

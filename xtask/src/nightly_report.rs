@@ -1,11 +1,12 @@
-//! Owns: the report of a nightly run: a page in `docs/nightly`, and its line in the index there.
+//! Owns: the report of a nightly run: a page in `docs/nightly`, its line in the index there, and a copy for a release.
 //!
 //! Invariant: the page is written anew after each item. An interrupted run leaves a page that says what it did not reach.
-//! Absent: what is run.
+//! Absent: what is run, and the text of the page (`nightly_page`).
 
+use crate::nightly_page::{Conditions, Entry, Findings, Outcome, page};
+use crate::run::output;
 use crate::workspace::Workspace;
-use anyhow::{Context, Result, ensure};
-use std::fmt::Write as _;
+use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -13,39 +14,18 @@ use std::time::Duration;
 /// The reports of one day: later ones get a number.
 const OF_A_DAY_MAX: u32 = 100;
 
-/// How an item ended.
-#[derive(Clone, Debug)]
-pub(crate) enum Outcome {
-    /// It passed, apart from these parts that this machine cannot run.
-    Passed {
-        not_run: Vec<String>,
-    },
-    Failed(String),
-    NotRun(String),
-}
-
-/// A line of the report.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    name: String,
-    command: String,
-    outcome: Outcome,
-    took: Duration,
-}
-
-impl Entry {
-    pub(crate) fn not_run(name: &str, command: String, reason: &str) -> Self {
-        let outcome = Outcome::NotRun(reason.to_owned());
-        Self { name: name.to_owned(), command, outcome, took: Duration::ZERO }
-    }
+/// A second file with the same page, under another title.
+pub(crate) struct ReportCopy {
+    pub(crate) path: PathBuf,
+    pub(crate) title: String,
 }
 
 pub(crate) struct NightlyReport {
     folder: PathBuf,
     name: String,
-    commit: String,
-    machine: String,
+    conditions: Conditions,
     entries: Vec<Entry>,
+    copy: Option<ReportCopy>,
 }
 
 impl NightlyReport {
@@ -53,12 +33,16 @@ impl NightlyReport {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(crate) fn begin(workspace: &Workspace, entries: Vec<Entry>) -> Result<Self> {
+    pub(crate) fn begin(
+        workspace: &Workspace,
+        entries: Vec<Entry>,
+        copy: Option<ReportCopy>,
+    ) -> Result<Self> {
         let folder = workspace.root.join("docs/nightly");
-        let today = output("date", &["-u", "+%Y-%m-%d"])?;
-        let name = free_name(&folder, &today)?;
-        let commit = workspace.commit.clone().unwrap_or_else(|| "unknown".to_owned());
-        let report = Self { folder, name, commit, machine: machine(), entries };
+        let mut date = Command::new("date");
+        date.args(["-u", "+%Y-%m-%d"]);
+        let name = free_name(&folder, &output(date)?)?;
+        let report = Self { folder, name, conditions: conditions(workspace), entries, copy };
         report.write()?;
         Ok(report)
     }
@@ -67,16 +51,25 @@ impl NightlyReport {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(crate) fn set(&mut self, place: usize, outcome: Outcome, took: Duration) -> Result<()> {
+    pub(crate) fn set(
+        &mut self,
+        place: usize,
+        outcome: Outcome,
+        took: Duration,
+        findings: Findings,
+    ) -> Result<()> {
         let entry = self.entries.get_mut(place).context("the report has no such entry")?;
-        (entry.outcome, entry.took) = (outcome, took);
-        println!("-- {}: {}", entry.name, result(&entry.outcome));
+        (entry.outcome, entry.took, entry.findings) = (outcome, took, findings);
+        println!("-- {}: {}", entry.name, entry.result());
         self.write()
     }
 
     /// Prints what was not run, then what failed. Returns whether nothing failed.
     pub(crate) fn end(self) -> bool {
         println!("\n== nightly: {}", self.page_path().display());
+        if let Some(copy) = &self.copy {
+            println!("== copy: {}", copy.path.display());
+        }
         let mut failed = Vec::new();
         for entry in &self.entries {
             match &entry.outcome {
@@ -98,24 +91,20 @@ impl NightlyReport {
     }
 
     fn write(&self) -> Result<()> {
-        let path = self.page_path();
-        std::fs::write(&path, self.page()).with_context(|| path.display().to_string())?;
+        let title = format!("Nightly run of {}", self.name);
+        self.write_page(&self.page_path(), &title)?;
+        if let Some(ReportCopy { path, title }) = &self.copy {
+            self.write_page(path, title)?;
+        }
         let index = self.folder.join("README.md");
         let text = std::fs::read_to_string(&index).with_context(|| index.display().to_string())?;
         let text = indexed(&text, &self.name, &self.summary());
         std::fs::write(&index, text).with_context(|| index.display().to_string())
     }
 
-    fn page(&self) -> String {
-        let Self { name, commit, machine, .. } = self;
-        let mut page = format!("# Nightly run of {name}\n\nCommit `{commit}`.\n\n{machine}\n\n");
-        page.push_str("| name | result | seconds | command |\n| --- | --- | --- | --- |\n");
-        for Entry { name, command, outcome, took } in &self.entries {
-            let (result, seconds) = (cell(&result(outcome)), took.as_secs());
-            // Writing to a string cannot fail.
-            let _ = writeln!(page, "| {name} | {result} | {seconds} | `{command}` |");
-        }
-        page
+    fn write_page(&self, path: &Path, title: &str) -> Result<()> {
+        let page = page(title, &self.conditions, &self.entries);
+        std::fs::write(path, page).with_context(|| path.display().to_string())
     }
 
     fn summary(&self) -> String {
@@ -126,23 +115,6 @@ impl NightlyReport {
         let not_run = count(|outcome| matches!(outcome, Outcome::NotRun(_)));
         format!("{passed} passed, {failed} failed, {not_run} not run")
     }
-}
-
-fn result(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Passed { not_run } if not_run.is_empty() => "passed".to_owned(),
-        Outcome::Passed { not_run } => format!("passed; NOT RUN: {}", not_run.join("; ")),
-        Outcome::Failed(problem) => format!("FAILED: {problem}"),
-        Outcome::NotRun(reason) => format!("NOT RUN: {reason}"),
-    }
-}
-
-/// A text as a cell of a table: without what Markdown would read as its own.
-fn cell(text: &str) -> String {
-    let plain = |c: char| {
-        if matches!(c, '|' | '\n' | '\r' | '`' | '[' | ']' | '<' | '>') { ' ' } else { c }
-    };
-    text.chars().map(plain).collect()
 }
 
 /// The index with the line of a report, which replaces the one it had.
@@ -159,6 +131,12 @@ fn free_name(folder: &Path, today: &str) -> Result<String> {
     free.with_context(|| format!("{} has {OF_A_DAY_MAX} reports of {today}", folder.display()))
 }
 
+/// The commit and this machine.
+pub(crate) fn conditions(workspace: &Workspace) -> Conditions {
+    let commit = workspace.commit.clone().unwrap_or_else(|| "unknown".to_owned());
+    Conditions { commit, machine: machine() }
+}
+
 /// A sentence about this machine.
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -167,14 +145,10 @@ fn machine() -> String {
     let kib = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     let memory =
         kib.map_or_else(|| "unknown memory".to_owned(), |kib| format!("{} GiB", kib >> 20));
-    let kernel = output("uname", &["-sr"]).unwrap_or_else(|_| "unknown system".to_owned());
+    let mut uname = Command::new("uname");
+    uname.arg("-sr");
+    let kernel = output(uname).unwrap_or_else(|_| "unknown system".to_owned());
     format!("Machine: {cores} cores, {memory}, {kernel}.")
-}
-
-fn output(program: &str, args: &[&str]) -> Result<String> {
-    let out = Command::new(program).args(args).output().with_context(|| program.to_owned())?;
-    ensure!(out.status.success(), "{program} failed: {}", out.status);
-    Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
 #[cfg(test)]
@@ -194,28 +168,27 @@ mod tests {
     }
 
     #[test]
-    fn the_page_says_of_each_item_how_it_ended() {
-        let outcomes = [
-            Outcome::Passed { not_run: vec!["a | b".into()] },
-            Outcome::Failed("exit status: 2".into()),
-            Outcome::NotRun("no root".into()),
-        ];
-        let entry = |(outcome, name): (Outcome, &str)| {
-            let took = Duration::from_secs(7);
-            Entry { name: name.into(), command: format!("make {name}"), outcome, took }
-        };
-        let report = NightlyReport {
-            folder: PathBuf::new(),
+    fn a_copy_follows_the_page_and_a_failure_fails_the_report() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("README.md"), "# Nightly runs\n").unwrap();
+        let entries = ["soak", "fuzz", "latency"].map(|name| Entry::not_run(name, "interrupted"));
+        let mut report = NightlyReport {
+            folder: folder.path().to_owned(),
             name: "2026-11-27".into(),
-            commit: "4f2c".into(),
-            machine: "Machine: 2 cores.".into(),
-            entries: outcomes.into_iter().zip(["soak", "fuzz", "latency"]).map(entry).collect(),
+            conditions: Conditions { commit: "4f2c".into(), machine: "Machine: 2 cores.".into() },
+            entries: entries.into(),
+            copy: Some(ReportCopy { path: at("verification.md"), title: "Verification".into() }),
         };
-        let page = report.page();
-        assert!(page.contains("| soak | passed; NOT RUN: a   b | 7 | `make soak` |"), "{page}");
-        assert!(page.contains("| fuzz | FAILED: exit status: 2 | 7 | `make fuzz` |"), "{page}");
-        assert!(page.contains("| latency | NOT RUN: no root | 7 | `make latency` |"), "{page}");
+        let took = Duration::from_secs(7);
+        let passed = Outcome::Passed { not_run: Vec::new() };
+        report.set(0, passed, took, Findings::default()).unwrap();
+        report.set(1, Outcome::Failed("no".into()), took, Findings::default()).unwrap();
         assert_eq!(report.summary(), "1 passed, 1 failed, 1 not run");
+        let page = std::fs::read_to_string(at("2026-11-27.md")).unwrap();
+        let copy = std::fs::read_to_string(at("verification.md")).unwrap();
+        assert_eq!(page.replace("# Nightly run of 2026-11-27", "# Verification"), copy);
+        assert!(copy.contains("| latency | NOT RUN: interrupted | 0 |"), "{copy}");
         assert!(!report.end());
     }
 }

@@ -1,8 +1,17 @@
-//! Owns: `cargo xtask release`.
+//! Owns: `cargo xtask release`: its steps, and the build of the programs.
 //!
 //! Invariant: the four programs, and the executable that contains them all, are built from the locked dependencies,
 //! without the features that tests add to the workspace, and contain no seeded bug.
-//! Absent: publishing them.
+//! Absent: commits, tags, and making a release public; maintainers do that (docs/releasing.md).
+
+mod changelog;
+mod checksums;
+mod package;
+mod prepare;
+mod provenance;
+mod publish;
+mod verify;
+mod version;
 
 use crate::artifacts::{self, RELEASED};
 use crate::report::Report;
@@ -11,9 +20,13 @@ use crate::workspace::Workspace;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use version::Version;
 
 /// cargo-deny may have to be built.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
+
+/// The verification report in the folder of a release.
+const REPORT: &str = "verification.md";
 
 /// Packages by name: with `--workspace` cargo would add the features that the fuzz targets ask for.
 const PROGRAMS: &[&str] = &[
@@ -31,10 +44,46 @@ const PROGRAMS: &[&str] = &[
 ];
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ReleaseArgs {
     /// Do not check the dependencies
     #[arg(long)]
     build_only: bool,
+    #[command(subcommand)]
+    step: Option<Step>,
+}
+
+// In the order of a release. A doc comment here would replace the help of `release`.
+#[derive(Debug, clap::Subcommand)]
+enum Step {
+    /// Set the version in the files that carry it, and name the unreleased section of the changelog after it
+    Prepare {
+        /// Version, three numbers: 0.2.0
+        version: Version,
+    },
+    /// Build the programs, and pack them with the wheel, provenance and checksums
+    Package(package::PackageArgs),
+    /// Run the nightly tests, and write the verification report beside the files
+    Verify(verify::VerifyArgs),
+    /// Create a draft of the release on GitHub, with the files
+    Publish(publish::PublishArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct FolderArgs {
+    /// Folder of the files [default: release-VERSION in the target directory]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl FolderArgs {
+    /// The folder, as a path that is the same for commands in other folders.
+    fn path(&self, workspace: &Workspace, version: Version) -> Result<PathBuf> {
+        match &self.out {
+            Some(folder) => std::path::absolute(folder).context("the folder has no path"),
+            None => Ok(workspace.target.join(format!("release-{version}"))),
+        }
+    }
 }
 
 /// Builds the programs; returns their folder.
@@ -45,26 +94,41 @@ pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
     artifacts::folder(&artifacts::build(workspace, PROGRAMS)?)
 }
 
-/// Checks the dependencies, builds the programs and searches them for seeded bugs. Returns whether all passed.
+/// Runs a step of a release. Without one, builds and checks the programs. Returns whether all passed.
 ///
 /// # Errors
-/// Never: each failure is in the report.
+/// When a step does not begin. Later failures are in its report.
 pub(crate) fn run(workspace: &Workspace, args: &ReleaseArgs) -> Result<bool> {
-    let mut report = Report::begin("release");
-    if !args.build_only {
+    match &args.step {
+        Some(Step::Prepare { version }) => prepare::run(workspace, *version),
+        Some(Step::Package(args)) => package::run(workspace, args),
+        Some(Step::Verify(args)) => verify::run(workspace, args),
+        Some(Step::Publish(args)) => publish::run(workspace, args),
+        None => {
+            let mut report = Report::begin("release");
+            checked_build(workspace, &mut report, args.build_only);
+            let commit = workspace.commit.as_deref().unwrap_or("unknown");
+            println!("commit: {commit}");
+            Ok(report.end())
+        }
+    }
+}
+
+/// Checks the dependencies unless told not to, builds the programs and searches them for seeded bugs. Returns the
+/// folder of the programs if all passed.
+fn checked_build(workspace: &Workspace, report: &mut Report, build_only: bool) -> Option<PathBuf> {
+    let mut passed = true;
+    if !build_only {
         let tools = workspace.target.join("deny-tools");
         let script = "bash tests/deny/check.sh \"$1\" advisories";
-        report.step("dependencies", workspace.script(script, &[tools.as_path()]), LIMIT);
+        passed = report.step("dependencies", workspace.script(script, &[tools.as_path()]), LIMIT);
     }
-    if let Some(folder) = report.try_stage("build", || build(workspace)) {
-        report.try_stage("seeded bugs", || {
-            seeded::check(&folder, &RELEASED, &seeded::names(&workspace.root)?)
-        });
-        report.try_stage("sizes", || sizes(&folder));
-    }
-    let commit = workspace.commit.as_deref().unwrap_or("unknown");
-    println!("commit: {commit}");
-    Ok(report.end())
+    let folder = report.try_stage("build", || build(workspace))?;
+    let searched = report.try_stage("seeded bugs", || {
+        seeded::check(&folder, &RELEASED, &seeded::names(&workspace.root)?)
+    });
+    let measured = report.try_stage("sizes", || sizes(&folder));
+    (passed && searched.is_some() && measured.is_some()).then_some(folder)
 }
 
 fn sizes(folder: &Path) -> Result<()> {

@@ -5,7 +5,7 @@
 //! Absent: what the output means.
 
 use crate::signals;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::io::{PipeReader, Read as _, Write as _};
 use std::process::{Command, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -126,6 +126,17 @@ pub(crate) fn plain(mut command: Command) -> Result<ExitStatus> {
     Ok(child.wait()?)
 }
 
+/// Runs a short command, and returns what it prints, without spaces at both ends.
+///
+/// # Errors
+/// When it cannot be started or fails.
+pub(crate) fn output(mut command: Command) -> Result<String> {
+    let out = command.output().with_context(|| format!("cannot start {command:?}"))?;
+    let errors = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{command:?}: {}: {}", out.status, errors.trim());
+    Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+}
+
 fn print(bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).context("cannot print")
@@ -232,6 +243,19 @@ mod tests {
     #[test]
     fn a_command_that_cannot_be_started_is_an_error() {
         assert!(watched(Command::new("/no/such/program"), LONG, &mut |_| {}).is_err());
+        assert!(output(Command::new("/no/such/program")).is_err());
+    }
+
+    #[test]
+    fn the_output_of_a_command_that_fails_is_no_result() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            output(command)
+        };
+        assert_eq!(shell("echo a; echo b >&2").unwrap(), "a");
+        let error = shell("echo a; echo b >&2; exit 3").unwrap_err().to_string();
+        assert!(error.ends_with("exit status: 3: b"), "{error}");
     }
 
     #[test]

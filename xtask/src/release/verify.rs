@@ -1,0 +1,47 @@
+//! Owns: `cargo xtask release verify`: the nightly tests of a release, and their report beside its files.
+//!
+//! Invariant: the folder of a release always has a report. It lists every nightly test; one that did not run says so.
+//! Absent: the tests; `nightly` has them.
+
+use super::version::Version;
+use super::{FolderArgs, REPORT};
+use crate::nightly;
+use crate::nightly_report::ReportCopy;
+use crate::workspace::Workspace;
+use anyhow::{Context as _, Result};
+use std::path::Path;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct VerifyArgs {
+    #[command(flatten)]
+    folder: FolderArgs,
+    /// Run only this one, a target of the Makefile; repeatable
+    #[arg(long, value_name = "TARGET")]
+    only: Vec<String>,
+}
+
+/// Runs the nightly tests, and replaces the report after each.
+///
+/// # Errors
+/// When a name is unknown, or a report cannot be written.
+pub(super) fn run(workspace: &Workspace, args: &VerifyArgs) -> Result<bool> {
+    let version = Version::present(workspace)?;
+    let folder = args.folder.path(workspace, version)?;
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let copy = ReportCopy { path: folder.join(REPORT), title: title(version) };
+    nightly::run_selected(workspace, &args.only, Some(copy))
+}
+
+/// Writes the report of a release for which nothing has run yet.
+///
+/// # Errors
+/// When it cannot be written.
+pub(super) fn not_run(workspace: &Workspace, folder: &Path, version: Version) -> Result<()> {
+    let reason = "cargo xtask release verify has not run";
+    let page = nightly::page_without_runs(workspace, &title(version), reason);
+    std::fs::write(folder.join(REPORT), page).context(REPORT)
+}
+
+fn title(version: Version) -> String {
+    format!("Verification of rollout {version}")
+}
