@@ -42,8 +42,9 @@ pub(super) async fn run(dir: &Path, args: &KillArgs) -> anyhow::Result<()> {
     let pid = pid_of(&layout, name)?;
     let began = Instant::now();
     // SAFETY: kill has no memory effects.
+    let killed = unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
     ensure!(
-        unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) } == 0,
+        killed == 0,
         "cannot kill {name} (pid {pid}): {}",
         std::io::Error::last_os_error()
     );
