@@ -17,3 +17,4 @@ mod rows;
 mod s3;
 mod shards;
 mod tables;
+mod without_batch_file;

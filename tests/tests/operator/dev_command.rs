@@ -72,6 +72,37 @@ fn a_local_cluster_is_found_again_and_its_commands_may_be_pasted() -> Result<()>
     Ok(())
 }
 
+#[test]
+fn a_killed_leader_is_succeeded_and_a_name_without_a_process_is_refused() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let _stopped = Stopped(dir.path());
+    let without = dev(dir.path(), &["kill", "leader"])?;
+    ensure!(
+        !without.status.success() && text(&without.stderr).contains("there is no cluster"),
+        "{without:?}"
+    );
+    let started = dev(dir.path(), &["--detach", "--workers", "1", "--slots", "1"])?;
+    ensure!(started.status.success(), "{started:?}");
+    let killed = dev(dir.path(), &["kill", "leader"])?;
+    let said = text(&killed.stderr);
+    ensure!(killed.status.success(), "{killed:?}");
+    ensure!(
+        said.contains(", the leader of epoch ") && said.contains(" ms after the kill"),
+        "{said}"
+    );
+    let worker = dev(dir.path(), &["kill", "w1"])?;
+    ensure!(
+        worker.status.success() && text(&worker.stderr).starts_with("killed w1 (pid "),
+        "{worker:?}"
+    );
+    let unknown = dev(dir.path(), &["kill", "c9"])?;
+    ensure!(
+        !unknown.status.success() && text(&unknown.stderr).contains("no process c9 runs"),
+        "{unknown:?}"
+    );
+    Ok(())
+}
+
 /// A command of `rollout` as the user of the local cluster.
 fn as_user(root: &Path, args: &[&str]) -> Result<Output> {
     let mut command = program("rollout")?;
