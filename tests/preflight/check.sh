@@ -9,13 +9,9 @@ here="$(cd "$(dirname "$0")" && pwd)"
 checkout="$(cd "$here/../.." && pwd)"
 
 [ -n "${ROLLOUT_PREFLIGHT_INSIDE:-}" ] || bash "$here/check_libclang.sh"
-not_run() {
-  echo "NOT RUN: preflight in clean Debian roots: $*"
-  exit 0
-}
-[ "$(id -u)" = 0 ] || not_run "making a root takes the user root"
-codename="$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME")" || not_run "this machine is not Debian"
-unshare --mount --pid --fork true 2>/dev/null || not_run "this machine does not permit mount namespaces"
+what="preflight in clean Debian roots"
+. "$checkout/tests/debian_root.sh"
+needs_root
 # When a mount namespace ends, the mounts in it end too.
 [ -n "${ROLLOUT_PREFLIGHT_INSIDE:-}" ] || ROLLOUT_PREFLIGHT_INSIDE=1 exec unshare --mount bash "$0" "$@"
 mkdir -p "$1"
@@ -25,24 +21,10 @@ trap 'umount "$work" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
 if [ -z "${ROLLOUT_PREFLIGHT_MAKE:-}" ] && [ "$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)" -gt $((8 * 1024 * 1024)) ]; then
   mount -t tmpfs -o size=5g,mode=755 preflight "$work"
 fi
-log="$work/log"
-quietly() { "$@" >"$log" 2>&1; }
-reason() { grep -m1 -E "^(E|W):" "$log" || tail -1 "$log"; }
-quietly apt-get update || not_run "apt-get update failed: $(reason)"
-type -P mmdebstrap >/dev/null || quietly apt-get install -y --no-install-recommends mmdebstrap ||
-  not_run "mmdebstrap is not here and cannot be installed: $(reason)"
+needs_mmdebstrap
 host="$(rustc -vV | sed -n 's/^host: //p')"
 (cd "$checkout" && quietly cargo fetch --locked --target "$host") || not_run "the crates cannot be downloaded: $(tail -1 "$log")"
-
-# Of this machine's apt only Debian's own sources and how to reach them. In a root nobody needs a package to survive a crash.
-# shellcheck disable=SC2016 # apt's own fields
-apt-get indextargets --format 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(REPO_URI) $(RELEASE) $(COMPONENT)' \
-  'Created-By: Packages' 'Origin: Debian' | sort -u >"$work/sources.list"
-apt-config dump | grep -E '^Acquire::(http|https|Retries|Check)[^ ]* ".+";' >"$work/apt.conf" || true
-start=$SECONDS
-quietly mmdebstrap --variant=minbase --aptopt="$work/apt.conf" --dpkgopt='force-unsafe-io' \
-  "$codename" "$work/base" "$work/sources.list" || not_run "mmdebstrap failed: $(reason)"
-echo "-- a clean root of Debian $codename: $((SECONDS - start)) s"
+debian_root "$work/base"
 
 # Runs a command on the machine ROOT, which has its own files and processes, and shares this machine's Rust toolchain
 # and network.

@@ -1,0 +1,38 @@
+# shellcheck shell=bash
+# For scripts that make clean roots of this machine's Debian release. It needs `what`, the name of the check, and `work`, a
+# directory; `log` then has the output of the last command.
+# shellcheck disable=SC2154 # the two variables are the caller's
+
+not_run() {
+  echo "NOT RUN: $what: $*"
+  exit 0
+}
+quietly() { "$@" >"$log" 2>&1; }
+reason() { grep -m1 -E "^(E|W):" "$log" || tail -1 "$log"; }
+
+# Whether this machine can have such roots.
+needs_root() {
+  [ "$(id -u)" = 0 ] || not_run "making a root takes the user root"
+  codename="$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME")" || not_run "this machine is not Debian"
+  unshare --mount --pid --fork true 2>/dev/null || not_run "this machine does not permit mount namespaces"
+}
+needs_mmdebstrap() {
+  log="$work/log"
+  quietly apt-get update || not_run "apt-get update failed: $(reason)"
+  type -P mmdebstrap >/dev/null || quietly apt-get install -y --no-install-recommends mmdebstrap ||
+    not_run "mmdebstrap is not here and cannot be installed: $(reason)"
+}
+# Makes a root with the packages, separated by commas, and what they need.
+#   debian_root ROOT [PACKAGES]
+debian_root() {
+  local start=$SECONDS
+  # Of this machine's apt only Debian's own sources and how to reach them. In a root nobody needs a package to survive a
+  # crash.
+  # shellcheck disable=SC2016 # apt's own fields
+  apt-get indextargets --format 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(REPO_URI) $(RELEASE) $(COMPONENT)' \
+    'Created-By: Packages' 'Origin: Debian' | sort -u >"$work/sources.list"
+  apt-config dump | grep -E '^Acquire::(http|https|Retries|Check)[^ ]* ".+";' >"$work/apt.conf" || true
+  quietly mmdebstrap --variant=minbase --aptopt="$work/apt.conf" --dpkgopt='force-unsafe-io' ${2:+--include="$2"} \
+    "$codename" "$1" "$work/sources.list" || not_run "mmdebstrap failed: $(reason)"
+  echo "-- a clean root of Debian $codename: $((SECONDS - start)) s"
+}

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Installs the wheel in clean Debian roots that have Python and nothing else, and runs a batch there:
+#   check.sh WHEEL DIRECTORY
+# Three times, each in a root without caches. From `pip install` to the batch's last row may take a minute in the
+# median. Then the leader is killed during a second batch. Makes the roots in DIRECTORY and removes them.
+set -euo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+wheel="$(realpath "$1")"
+limit_s=60
+mkdir -p "$2"
+work="$(mktemp -d -p "$(cd "$2" && pwd)" root-XXXXXX)"
+trap 'rm -rf --one-file-system "$work"' EXIT
+what="the wheel in clean Debian roots"
+. "$here/../debian_root.sh"
+needs_root
+needs_mmdebstrap
+debian_root "$work/base" python3,python3-venv
+
+# Runs a script in a root with its own processes and this machine's network.
+#   within ROOT SCRIPT
+within() {
+  env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    unshare --mount --pid --fork --kill-child bash -euc '
+      mount -t proc proc "$1/proc"
+      mount --rbind /dev "$1/dev"
+      exec chroot "$1" bash -euc "$2"' - "$1" "$2" </dev/null
+}
+
+times=()
+for try in 1 2 3; do
+  root="$work/$try"
+  cp -a "$work/base" "$root"
+  cp "$wheel" "$root/root/"
+  begun=$(date +%s%N)
+  # shellcheck disable=SC2016 # the inner shell's variables
+  within "$root" '
+    cd /root
+    python3 -m venv env && . env/bin/activate
+    pip install --quiet ./*.whl
+    seq -f "{\"prompt\": \"What is %g times 7?\"}" 1000 > prompts.jsonl
+    start=$(date +%s%N)
+    rollout dev --detach --latency-ms 5:50 2>dev.log || { cat dev.log; exit 1; }
+    echo "rollout dev: $((($(date +%s%N) - start) / 1000000)) ms"
+    export ROLLOUT_CONTEXT=/root/.rollout/dev/client.toml
+    rollout infer batch --quiet --model any --input prompts.jsonl --output out
+    [ "$(wc -l < out/completions.jsonl)" = 1000 ]' >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+  took=$((($(date +%s%N) - begun) / 1000000))
+  times+=("$took")
+  echo "-- try $try: from pip install to the last row: $took ms; $(grep '^rollout dev:' "$work/log")"
+  # The namespace has ended, and its processes with it. Start the cluster again and kill its leader in a batch.
+  if [ "$try" = 3 ]; then
+    # shellcheck disable=SC2016 # the inner shell's variables
+    within "$root" '
+      cd /root && . env/bin/activate
+      rollout dev --detach --latency-ms 500:1500 2>dev.log || { cat dev.log; exit 1; }
+      export ROLLOUT_CONTEXT=/root/.rollout/dev/client.toml
+      rollout infer batch --quiet --model any --input prompts.jsonl --output killed --name killed &
+      sleep 2
+      rollout dev kill leader
+      wait $!
+      rollout verify killed --output killed
+      rollout dev stop' || { echo "install: FAILED with a killed leader" >&2; exit 1; }
+  fi
+  rm -rf --one-file-system "$root"
+done
+median="$(printf '%s\n' "${times[@]}" | sort -n | sed -n 2p)"
+echo "-- median: $median ms"
+[ "$median" -lt $((limit_s * 1000)) ] || { echo "install: it takes longer than $limit_s s" >&2; exit 1; }
