@@ -43,11 +43,7 @@ pub(super) async fn run(dir: &Path, args: &KillArgs) -> anyhow::Result<()> {
     let began = Instant::now();
     // SAFETY: kill has no memory effects.
     let killed = unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
-    ensure!(
-        killed == 0,
-        "cannot kill {name} (pid {pid}): {}",
-        std::io::Error::last_os_error()
-    );
+    ensure!(killed == 0, "cannot kill {name} (pid {pid}): {}", std::io::Error::last_os_error());
     if *name != leader {
         to_stderr(&format!("killed {name} (pid {pid})\n"));
         return Ok(());
