@@ -44,6 +44,7 @@ impl Nemesis {
         }
         let stopped = self.stop(at, recorder).await?;
         if self.fleet.has_earlier_build(at) {
+            // The promise ends with time alone: the process that gave it has exited, so no condition shows its end.
             tokio::time::sleep(PROMISE).await;
         }
         self.fleet.start_member(at)?;

@@ -61,6 +61,7 @@ fn replace(fleet: &mut Fleet, name: &str, build: Build) -> Result<()> {
     let status = fleet.member_process(name).terminate(PATIENCE)?;
     ensure!(status.success(), "{name} ended with {status}{}", fleet.logs());
     if build == Build::Baseline {
+        // The promise ends with time alone: the process that gave it has exited, so no condition shows its end.
         std::thread::sleep(LEASE);
     }
     fleet.use_build(name, build);

@@ -18,7 +18,7 @@ const ROCKSDB: &str = "librocksdb-sys";
 const VARIABLES: [&str; 7] =
     ["RUSTFLAGS", "CC", "CXX", "CFLAGS", "CXXFLAGS", "ROCKSDB_STATIC", "CARGO_BUILD_TARGET"];
 
-/// What is built, and by whom.
+/// The source of a release, its builder, and the time of the build.
 pub(super) struct Build {
     pub(super) repository: String,
     pub(super) commit: String,
@@ -28,7 +28,7 @@ pub(super) struct Build {
     pub(super) finished: String,
 }
 
-/// What builds it.
+/// The compilers, libraries and settings of a build.
 pub(super) struct Toolchain {
     pub(super) cargo: String,
     pub(super) rustc: String,
