@@ -33,7 +33,7 @@ pub enum Family {
     Membership,
     /// Followers that restart within the lease of a leader that is cut off, with long leases
     Lease,
-    /// Members that get this build in place of an earlier one, and a raise of the cluster's version
+    /// Members upgraded from an earlier build to this one, and a raise of the cluster version
     Upgrade,
 }
 

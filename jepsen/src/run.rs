@@ -45,7 +45,7 @@ pub struct Args {
     /// Directory for all output [default: a new temporary directory]
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Keep the directory of a run that passed, too
+    /// Keep the directory even if the run passed
     #[arg(long)]
     pub keep: bool,
     /// Directory of the programs [default: the directory of this one]

@@ -33,11 +33,11 @@ use std::time::Duration;
 /// The workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WorkloadName {
-    /// Rows of small runs, contended by raw workers
+    /// Rows of small runs, for which raw workers (clients of the protocol, without engines) compete
     Item,
     /// Like item, with few rows and greedy workers, so that rows are often stolen and run twice
     Steal,
-    /// Requests repeated under their ids, and ended sessions
+    /// Requests repeated with the same id, and sessions that have ended
     Session,
     /// Whole batches of the real client, executed by real workers that are also killed and stopped
     Run,
