@@ -46,8 +46,8 @@ pub struct ConnectArgs {
         global = true
     )]
     pub endpoints: Vec<String>,
-    /// A context of `rolloutctl context`, or a file with endpoints, ca_file, cert_file and key_file, as `rollout dev`
-    /// writes one [default: the current context]
+    /// Name of a context (see `rolloutctl context`), or a context file, such as `rollout dev` writes: endpoints,
+    /// ca_file, cert_file and key_file [default: the current context]
     #[arg(
         long,
         value_name = "NAME|FILE",

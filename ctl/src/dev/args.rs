@@ -94,7 +94,7 @@ pub enum DevAction {
     Status,
     /// List the local clusters of this machine and whether they run
     List,
-    /// Kill a process with SIGKILL, to see the cluster survive; it starts again unless --no-restart is set
+    /// Kill a process with SIGKILL; it starts again unless `rollout dev` was given --no-restart
     Kill(KillArgs),
     /// Print the end of the local cluster's logs
     Logs(LogsArgs),

@@ -66,7 +66,7 @@ pub(super) struct StoreGatewayArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum InferCommand {
-    /// Run the rows of JSONL files and write their completions, in order
+    /// Run the rows of input files and write their completions, in order
     Batch(BatchArgs),
 }
 
@@ -90,7 +90,7 @@ pub(super) struct BatchArgs {
     /// Without a batch file: the rows, a path, glob or URL; repeatable
     #[arg(long, value_name = "FILE", conflicts_with = "config", requires = "model")]
     pub(super) input: Vec<String>,
-    /// Without a batch file: the directory for the output and for the batch file that the flags amount to
+    /// Without a batch file: the directory for the output and for the batch file that the command writes
     #[arg(long, value_name = "DIR", conflicts_with = "config", requires = "model")]
     pub(super) output: Option<PathBuf>,
     /// The run's name [default: the file's, else that in the output directory's run-id, else a new one]
@@ -102,7 +102,7 @@ pub(super) struct BatchArgs {
     /// With --dry-run: a Python that has transformers and this project's package, to count tokens [default: ROLLOUT_PYTHON]
     #[arg(long, value_name = "PATH", requires = "dry_run")]
     pub(super) python: Option<PathBuf>,
-    /// With --dry-run: the model's directory or name, whose tokenizer counts [default: the model's URI]
+    /// With --dry-run: directory or name of the model whose tokenizer counts [default: the model's URI]
     #[arg(long, value_name = "MODEL", requires = "dry_run")]
     pub(super) tokenizer: Option<String>,
     /// Resume a run: submit the missing input, wait for the end, and write the output
@@ -121,7 +121,7 @@ pub(super) struct BatchArgs {
     /// names of this output, keep the rest
     #[arg(long)]
     pub(super) overwrite: bool,
-    /// Number of workers that you expect; the command warns if fewer are ready
+    /// Number of workers that you expect; overrides `[workers] count`, and only warns if fewer are ready
     #[arg(long, value_name = "N")]
     pub(super) workers: Option<u32>,
     /// Run the first N rows alone first, and pause if more than `canary_failures_max` of them fail [default: the file's]
@@ -133,7 +133,7 @@ pub(super) struct BatchArgs {
     /// Submit and return; `--resume` waits and writes the output
     #[arg(long, conflicts_with = "dry_run")]
     pub(super) detach: bool,
-    /// Format of the printed report; the batch file's `[output] format` is that of the files
+    /// Format of the printed report; the batch file's `[output] format` sets that of the files
     #[arg(
         short = 'o',
         long = "report",

@@ -65,7 +65,7 @@ pub(super) async fn run(
             let speed = speed.or_else(|| Some(("the last run here".to_owned(), here()?)));
             plan.counted(counted, figures.room, speed);
         }
-        Ok(None) => plan.text += "tokens     not counted: name a --python\n",
+        Ok(None) => plan.text += "tokens     not counted: add --python PATH\n",
         Err(_) => {}
     }
     format.print(&plan)?;

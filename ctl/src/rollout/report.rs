@@ -144,7 +144,7 @@ pub(super) fn problems(counted: &Counted) -> String {
 pub(super) fn submitted(name: &str, submitted: &Submitted) -> String {
     let total = submitted.uploaded.scan.rows;
     let rows = HumanCount(total);
-    let verb = if submitted.created { "submitted" } else { "was there already" };
+    let verb = if submitted.created { "submitted" } else { "already exists" };
     let mut text = format!("run {name} {verb}: {}", output::counted(total, "row"));
     let reused = &submitted.reused;
     if reused.rows > 0 {

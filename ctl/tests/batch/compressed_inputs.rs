@@ -53,7 +53,7 @@ fn packed_files_are_the_rows_that_are_in_them() {
         std::fs::remove_file(job.dir.join(name)).unwrap();
         file(name.rsplit_once('.').unwrap().0, &rows);
     }
-    assert!(job.batch(&[]).stderr.contains("run r was there already"));
+    assert!(job.batch(&[]).stderr.contains("run r already exists"));
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn a_run_that_never_was_does_not_displace_the_one_of_the_directory() {
         let ended = job.batch(&[]);
         ended_well(&ended, fails);
         assert_eq!(job.run_name(), "A", "{fails:?}");
-        assert!(ended.stderr.contains("run A was there already"), "{fails:?}: {ended:?}");
+        assert!(ended.stderr.contains("run A already exists"), "{fails:?}: {ended:?}");
         let rows_of_b = || cluster.run("B").map_or(0, |run| run.outcomes.len());
         assert_eq!(rows_of_b(), 0, "{fails:?}");
         // And the wanted run is not lost.

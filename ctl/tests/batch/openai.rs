@@ -60,7 +60,7 @@ fn the_format_is_detected_by_lines_and_the_output_has_their_shape() {
     assert_eq!(verified.code, 0, "{verified:?}");
 
     // The same command finds the same run; resuming needs no input.
-    assert!(job.batch(&[]).stderr.contains("run r was there already"));
+    assert!(job.batch(&[]).stderr.contains("run r already exists"));
     std::fs::remove_file(job.dir.join("in.jsonl")).unwrap();
     std::fs::remove_dir_all(job.out()).unwrap();
     let resumed = job.batch(&["--resume", "r"]);

@@ -34,7 +34,7 @@ fn flags_of_another_batch_do_not_replace_the_file() {
     let refused = job.run(&other);
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(
-        refused.stderr.contains("out/batch.toml is of a batch with other flags"),
+        refused.stderr.contains("out/batch.toml belongs to a batch with other flags"),
         "{refused:?}"
     );
     assert_eq!(job.read("out/batch.toml"), file);

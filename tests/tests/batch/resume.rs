@@ -189,7 +189,7 @@ fn a_resumed_batch_handles_each_state_of_a_row() -> Result<()> {
     // The same command concurrently: the running row has a live owner and is left alone.
     let mut second = job.spawn(&[])?;
     eventually("the second command follows", PATIENCE, || {
-        job.printed().contains("was there already").then_some(())
+        job.printed().contains("already exists").then_some(())
     });
     let executed = || Executions::read(&job.sides).map(|e| e.started);
     assert_eq!(executed()?, table.iter().map(|t| t.2).sum::<u64>());

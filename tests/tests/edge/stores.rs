@@ -261,7 +261,7 @@ fn a_run_that_names_the_clusters_own_store_is_one_without_a_store() -> Result<()
         let again = output(fleet.rollout(&args), PATIENCE)?;
         let stderr = String::from_utf8_lossy(&again.stderr);
         ensure!(again.status.success(), "{stderr}");
-        ensure!(stderr.contains(&format!("run {name} was there already")), "{stderr}");
+        ensure!(stderr.contains(&format!("run {name} already exists")), "{stderr}");
     }
     fleet.verify()?;
     fleet.passed()

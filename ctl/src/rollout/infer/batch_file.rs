@@ -80,7 +80,7 @@ impl BatchArgs {
         match std::fs::read_to_string(&path).map_err(failed)? == text {
             true => Ok(()),
             false => Err(BatchError::Usage(format!(
-                "{0} is of a batch with other flags: choose another --output, or run that batch with --config {0}",
+                "{0} belongs to a batch with other flags: choose another --output, or run that batch with --config {0}",
                 path.display()
             ))),
         }

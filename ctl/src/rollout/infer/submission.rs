@@ -88,7 +88,7 @@ impl Batch<'_> {
             self.settle()?;
         }
         if let Choice::There(name) = &choice {
-            self.progress.note(&format!("run {name} was there already"));
+            self.progress.note(&format!("run {name} already exists"));
             return Ok(());
         }
         if let Choice::Append(name) = &choice {
