@@ -59,5 +59,6 @@ for deb in "$work"/debs/*.deb; do
   dpkg-deb --field "$deb" >"$root/var/lib/dpkg/status.d/$(dpkg-deb --field "$deb" Package)"
 done
 read -r _ version commit <"$work/version"
-python3 "$here/sbom.py" "$root" "$here/../../Cargo.lock" "$work/crates" "$version" "$commit" >"$work/rollout.cdx.json"
+python3 "$here/sbom.py" --root "$root" "$here/../../Cargo.lock" "$work/crates" "$version" "$commit" \
+  "$root/usr/bin/rollout-programs" >"$work/rollout.cdx.json"
 install -D -m 644 "$work/rollout.cdx.json" -t "$root/usr/share/doc/rollout"

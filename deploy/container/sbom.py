@@ -1,12 +1,15 @@
-"""Writes the SBOM of the images to stdout, as CycloneDX JSON: `sbom.py ROOT CARGO-LOCK CRATES VERSION COMMIT`.
+"""Writes the SBOM of the images or of a release to stdout, as CycloneDX JSON:
 
-ROOT is the root of the images, with Debian's packages in var/lib/dpkg/status.d. CRATES lists the crates whose code is
-in the executable: a line `NAME vVERSION|LICENSE` for each, as `cargo tree` prints it. The same input gives the same
-bytes: there is no serial number, and the only time is SOURCE_DATE_EPOCH.
+    sbom.py [--root ROOT] CARGO-LOCK CRATES VERSION COMMIT EXECUTABLE...
+
+CRATES lists the crates whose code is in the executables: a line `NAME vVERSION|LICENSE` for each, as `cargo tree`
+prints it. ROOT is the root of the images, with Debian's packages in var/lib/dpkg/status.d. The same input gives the
+same bytes: there is no serial number, and the only time is SOURCE_DATE_EPOCH.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import email.parser
 import hashlib
@@ -17,8 +20,6 @@ import sys
 import tomllib
 from pathlib import Path
 from urllib.parse import quote
-
-EXECUTABLE = "usr/bin/rollout-programs"
 
 
 def purl(kind: str, name: str, version: str, **qualifiers: str) -> str:
@@ -57,7 +58,8 @@ def crates(lock: Path, listed: Path) -> list[dict]:
     locked = tomllib.loads(lock.read_text())["package"]
     checksums = {(each["name"], each["version"]): each.get("checksum") for each in locked}
     found = {}
-    for line in listed.read_text().splitlines():
+    # Empty lines separate the crates of different packages.
+    for line in filter(None, listed.read_text().splitlines()):
         name, version, license = re.fullmatch(r"(\S+) v(\S+)[^|]*\|(.*?)(?: \(\*\))?", line).groups()
         # Cargo also permits the slash, which SPDX does not.
         licenses = [{"expression": re.sub(r" */ *", " OR ", license)}] if license else []
@@ -74,18 +76,28 @@ def component(kind: str, name: str, version: str, licenses: list[dict], qualifie
     return found | ({"licenses": licenses} if licenses else {})
 
 
-def main(root: Path, lock: Path, listed: Path, version: str, commit: str) -> None:
-    time = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.UTC)
-    executable = {
-        "type": "application",
-        "bom-ref": "rollout-programs",
-        "name": "rollout-programs",
+def executable(path: Path, version: str, commit: str) -> dict:
+    return {
+        "type": "library" if path.suffix == ".so" else "application",
+        "bom-ref": path.name,
+        "name": path.name,
         "version": version,
-        "hashes": [{"alg": "SHA-256", "content": hashlib.sha256((root / EXECUTABLE).read_bytes()).hexdigest()}],
+        "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(path.read_bytes()).hexdigest()}],
         "licenses": [{"expression": "MIT OR Apache-2.0"}],
         **({"pedigree": {"commits": [{"uid": commit}]}} if commit else {}),
     }
-    libraries = sorted(debian_packages(root) + crates(lock, listed), key=lambda each: each["purl"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--root", type=Path)
+    for name, kind in (("lock", Path), ("crates", Path), ("version", str), ("commit", str)):
+        parser.add_argument(name, type=kind)
+    parser.add_argument("executables", type=Path, nargs="+")
+    args = parser.parse_args()
+    time = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.UTC)
+    libraries = crates(args.lock, args.crates) + (debian_packages(args.root) if args.root else [])
+    whole = {"type": "container" if args.root else "application", "bom-ref": "all", "name": "rollout"}
     document = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -93,12 +105,15 @@ def main(root: Path, lock: Path, listed: Path, version: str, commit: str) -> Non
         "version": 1,
         "metadata": {
             "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "component": {"type": "container", "bom-ref": "rollout", "name": "rollout", "version": version},
+            "component": whole | {"version": args.version},
         },
-        "components": [executable, *libraries],
+        "components": [
+            *(executable(path, args.version, args.commit) for path in args.executables),
+            *sorted(libraries, key=lambda each: each["purl"]),
+        ],
     }
     json.dump(document, sys.stdout, indent=1)
     print()
 
 
-main(*map(Path, sys.argv[1:4]), *sys.argv[4:])
+main()

@@ -8,23 +8,18 @@ set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 checkout="$(cd "$here/../.." && pwd)"
 
-not_run() {
-  echo "NOT RUN: the images of the coordinator and the worker: $*"
-  exit 0
-}
-[ "$(id -u)" = 0 ] || not_run "making a root takes the user root"
-(. /etc/os-release && [ "$ID" = debian ]) || not_run "this machine is not Debian"
-unshare --mount --pid --net --fork true 2>/dev/null || not_run "this machine does not permit namespaces"
+what="the images of the coordinator and the worker"
+. "$checkout/tests/debian_root.sh"
+needs_root
+unshare --net true 2>/dev/null || not_run "this machine does not permit network namespaces"
 mkdir -p "$1"
 directory="$(cd "$1" && pwd)"
 programs="$(realpath "$2")"
 work="$(mktemp -d -p "$directory" check-XXXXXX)"
 trap 'rm -rf --one-file-system "$work"' EXIT
-log="$work/log"
-reason() { grep -m1 -E "^(E|W):" "$log" || tail -1 "$log"; }
-apt-get update >"$log" 2>&1 || not_run "apt-get update failed: $(reason)"
-tools=(mmdebstrap umoci podman crun)
-type -P "${tools[@]}" >/dev/null || apt-get install -y --no-install-recommends "${tools[@]}" >"$log" 2>&1 ||
+needs_mmdebstrap
+tools=(umoci podman crun)
+type -P "${tools[@]}" >/dev/null || quietly apt-get install -y --no-install-recommends "${tools[@]}" ||
   not_run "a tool of ${tools[*]} is not here and cannot be installed: $(reason)"
 
 failed() {
@@ -69,14 +64,15 @@ tar -xf "$(layer "$directory")" -C "$work/root"
 python3 "$here/check_files.py" "$work/root" "$(layer "$directory")"
 python="$(bash "$checkout/tests/deploy/setup.sh" "$directory-tools/python")"
 . "$checkout/tests/wheel.sh"
-schemas=
+schemas=()
 # The schemas of CycloneDX and SPDX are in this library.
 if wheel "$directory-tools" cyclonedx_python_lib 11.12.0 \
   0e807521a921a5c3cb8ce1153f8a61d29eedfe76a46aac2796b7c6b573391a54; then
-  schemas="$directory-tools/cyclonedx_python_lib-11.12.0/cyclonedx/schema/_res"
+  schemas=(--schemas "$directory-tools/cyclonedx_python_lib-11.12.0/cyclonedx/schema/_res")
 else
   echo "NOT RUN: the comparison of the SBOM with the schema of CycloneDX, which could not be fetched"
 fi
-"$python" "$here/check_sbom.py" "$work/root" "$directory/rollout.cdx.json" "$checkout/Cargo.lock" "$schemas"
+"$python" "$here/check_sbom.py" --root "$work/root" "${schemas[@]}" "$directory/rollout.cdx.json" "$checkout/Cargo.lock" \
+  "$work/root/usr/bin/rollout-programs"
 # When the namespaces end, the processes and mounts in them end too.
 unshare --mount --pid --fork --kill-child --mount-proc bash "$here/check_run.sh" "$directory/rollout" "$work"

@@ -143,11 +143,11 @@ podman exec c1 sleep 0 || failed "there is no sleep"
 echo "-- the coordinator answers /healthz, leads, and makes a backup"
 
 start w1 worker --network container:c1 "${mounts[@]}" --volume "$work/w1:/var/lib/rollout-worker" --tmpfs /tmp
-# A worker has no /healthz: its health is that of its session, which the leader shows.
+wait_until 30 "the worker does not answer /healthz" get 9464/healthz
 wait_until 60 "the worker is not ready" is_ready
 get 9464/metrics | grep -q '^rollout_worker_' || failed "the worker does not answer /metrics"
 check_confined w1 /mnt/store /tmp /var/lib/rollout-worker
-echo "-- the worker answers /metrics, and the leader shows it as ready"
+echo "-- the worker answers /healthz and /metrics, and the leader shows it as ready"
 stop w1
 stop c1
 echo "-- SIGTERM ends both with status 0"

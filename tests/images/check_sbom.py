@@ -1,8 +1,13 @@
-"""Checks the SBOM of the images: `check_sbom.py ROOT SBOM CARGO-LOCK SCHEMAS`. ROOT has the files of the images.
-SCHEMAS is the folder with the schemas of CycloneDX, or empty."""
+"""Checks an SBOM against the executables that it describes:
+
+    check_sbom.py [--root ROOT] [--schemas SCHEMAS] SBOM CARGO-LOCK EXECUTABLE...
+
+ROOT has the files of the images, for their SBOM. SCHEMAS is the folder with the schemas of CycloneDX.
+"""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import re
@@ -40,7 +45,7 @@ def check_packages(packages: dict[str, str], root: Path) -> None:
     assert packages.keys() >= PACKAGES, f"not there: {PACKAGES - packages.keys()}"
 
 
-def check_crates(crates: dict[tuple[str, str], dict], lock: dict, executable: bytes) -> int:
+def check_crates(crates: dict[tuple[str, str], dict], lock: dict, executables: list[bytes]) -> int:
     locked = {(each["name"], each["version"]): each.get("checksum") for each in lock["package"]}
     for crate, component in crates.items():
         hashes = [each["content"] for each in component.get("hashes", [])]
@@ -48,35 +53,45 @@ def check_crates(crates: dict[tuple[str, str], dict], lock: dict, executable: by
         assert component.get("licenses"), f"no license: {crate}"
     names = {name for name, _ in crates}
     assert names >= CRATES, f"not there: {CRATES - names}"
-    assert not names & OUTSIDE, f"not in the executable: {names & OUTSIDE}"
+    assert not names & OUTSIDE, f"not in an executable: {names & OUTSIDE}"
     # The messages of panics contain the paths of the sources.
-    paths = set(re.findall(rb"/registry/src/[^/\0]+/([\w-]+?)-(\d+\.\d+\.\d+[\w.+-]*)/", executable))
+    pattern = re.compile(rb"/registry/src/[^/\0]+/([\w-]+?)-(\d+\.\d+\.\d+[\w.+-]*)/")
+    paths = {found for each in executables for found in pattern.findall(each)}
     seen = {(name.decode(), version.decode()) for name, version in paths}
-    assert len(seen) > 100, f"the executable names only {len(seen)} crates"
-    assert seen <= crates.keys(), f"in the executable, but not in the SBOM: {seen - crates.keys()}"
+    assert len(seen) > 100, f"the executables name only {len(seen)} crates"
+    assert seen <= crates.keys(), f"in an executable, but not in the SBOM: {seen - crates.keys()}"
     return len(seen)
 
 
-def main(root: Path, bom: Path, lock: Path, schemas: str) -> None:
-    text = bom.read_text()
-    assert (root / "usr/share/doc/rollout/rollout.cdx.json").read_text() == text, "the images have another SBOM"
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--root", type=Path)
+    parser.add_argument("--schemas", type=Path)
+    for name in ("sbom", "lock"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("executables", type=Path, nargs="+")
+    args = parser.parse_args()
+    text = args.sbom.read_text()
     document = json.loads(text)
-    if schemas:
-        check_schema(document, Path(schemas))
+    if args.schemas:
+        check_schema(document, args.schemas)
     components = document["components"]
-    executable = (root / "usr/bin/rollout-programs").read_bytes()
-    (program,) = [each for each in components if each["name"] == "rollout-programs" and each["type"] == "application"]
-    assert program["hashes"][0]["content"] == hashlib.sha256(executable).hexdigest(), "another executable"
 
     def of_kind(kind: str) -> list[dict]:
         return [each for each in components if each.get("purl", "").startswith(f"pkg:{kind}/")]
 
+    contents = [path.read_bytes() for path in args.executables]
+    files = [(each["name"], each["hashes"][0]["content"]) for each in components if "purl" not in each]
+    actual = zip((path.name for path in args.executables), (hashlib.sha256(each).hexdigest() for each in contents))
+    assert files == list(actual), f"other executables: {files}"
     packages = {each["name"]: each["version"] for each in of_kind("deb")}
     crates = {(each["name"], each["version"]): each for each in of_kind("cargo")}
-    assert len(components) == len(packages) + len(crates) + 1, "a component is there twice, or of another kind"
-    check_packages(packages, root)
-    seen = check_crates(crates, tomllib.loads(lock.read_text()), executable)
-    print(f"-- SBOM: {len(packages)} packages, {len(crates)} crates; all {seen} that the executable names are there")
+    assert len(components) == len(packages) + len(crates) + len(files), "a component is there twice, or of another kind"
+    if args.root:
+        assert (args.root / "usr/share/doc/rollout/rollout.cdx.json").read_text() == text, "the images have another SBOM"
+        check_packages(packages, args.root)
+    seen = check_crates(crates, tomllib.loads(args.lock.read_text()), contents)
+    print(f"-- SBOM: {len(packages)} packages, {len(crates)} crates; all {seen} that the executables name are there")
 
 
-main(*map(Path, sys.argv[1:4]), sys.argv[4])
+main()
