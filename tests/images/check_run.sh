@@ -125,7 +125,7 @@ podman run --rm --network none "${confined[@]}" --volume "$work/config:/etc/roll
   rolloutctl cert init-ca --ca-dir ca --cluster images
   rolloutctl cert issue member c1 --ca-dir ca --out-dir . --ip 127.0.0.1
   rolloutctl cert issue worker w1 --ca-dir ca --out-dir .
-  rolloutctl cert issue admin a --ca-dir ca --out-dir .' >/dev/null
+  rolloutctl cert issue admin a --ca-dir ca --out-dir .' >/dev/null || failed "rolloutctl in the image cannot issue certificates"
 
 mounts=(--volume "$work/config:/etc/rollout:ro" --volume "$work/store:/mnt/store")
 start c1 coordinator --network none "${mounts[@]}" --volume "$work/c1:/var/lib/rollout"
