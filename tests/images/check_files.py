@@ -1,4 +1,4 @@
-"""Checks the files of the images: `files.py ROOT LAYER`. LAYER is the archive, and ROOT has its content."""
+"""Checks the files of the images: `check_files.py ROOT LAYER`. LAYER is the archive, and ROOT has its content."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-# What could be of the machine that builds: logs, caches, names, identities.
+# Where the build machine could leave logs, caches, names and identities.
 CHANGING = ("etc", "tmp", "var", "run", "root", "home")
 EXPECTED = {
     *("etc", "etc/group", "etc/nsswitch.conf", "etc/os-release", "etc/passwd", "etc/ssl", "etc/ssl/certs"),

@@ -11,7 +11,6 @@ import argparse
 import hashlib
 import json
 import re
-import sys
 import tomllib
 import warnings
 from pathlib import Path
@@ -91,7 +90,7 @@ def main() -> None:
         assert (args.root / "usr/share/doc/rollout/rollout.cdx.json").read_text() == text, "the images have another SBOM"
         check_packages(packages, args.root)
     seen = check_crates(crates, tomllib.loads(args.lock.read_text()), contents)
-    print(f"-- SBOM: {len(packages)} packages, {len(crates)} crates; all {seen} that the executables name are there")
+    print(f"-- SBOM: {len(packages)} Debian packages, {len(crates)} crates; all {seen} that the executables name are there")
 
 
 main()
