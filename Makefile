@@ -7,7 +7,7 @@ CARGO ?= cargo
 XTASK := $(CARGO) run --quiet --bin xtask --
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-docs test-guide test-preflight test-preflight-demo test-ops test-upgrade latency python wheel test-install test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak gc smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench nightly clean-demo
+.PHONY: help preflight build demo test test-deploy test-docs test-guide test-preflight test-preflight-demo test-images test-ops test-upgrade latency python wheel test-install test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak gc smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench nightly clean-demo
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -41,6 +41,9 @@ test-preflight: preflight ## run preflight in clean Debian roots (90 s, needs ro
 
 test-preflight-demo: ## run test-preflight, then build and run the demo in a root that had nothing; compiles RocksDB; for nightly runs
 	@ROLLOUT_PREFLIGHT_MAKE=demo bash tests/preflight/check.sh "$(TARGET)/preflight"
+
+test-images: release-binaries ## build the images of coordinator and worker twice, compare their digests, check their SBOM, and start both; release build, needs root
+	@bash tests/images/check.sh "$(TARGET)/images" "$(TARGET)/release/rollout-programs"
 
 test-ops: release-binaries ## check that handovers take 300 ms in the median and 1 s at worst, and membership changes less than an election; release build, a quiet machine
 	$(CARGO) test --release -p rollout-tests --test cluster -- rolling_restart:: membership:: --test-threads=1 --nocapture

@@ -22,16 +22,20 @@ needs_mmdebstrap() {
   type -P mmdebstrap >/dev/null || quietly apt-get install -y --no-install-recommends mmdebstrap ||
     not_run "mmdebstrap is not here and cannot be installed: $(reason)"
 }
-# Makes a root with the packages, separated by commas, and what they need.
-#   debian_root ROOT [PACKAGES]
-debian_root() {
-  local start=$SECONDS
-  # Of this machine's apt only Debian's own sources and how to reach them. In a root nobody needs a package to survive a
-  # crash.
+# Writes the settings of mmdebstrap to `work`: sources.list, with only Debian's own sources of this machine, and
+# apt.conf, with how apt reaches them.
+apt_settings() {
   # shellcheck disable=SC2016 # apt's own fields
   apt-get indextargets --format 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(REPO_URI) $(RELEASE) $(COMPONENT)' \
     'Created-By: Packages' 'Origin: Debian' | sort -u >"$work/sources.list"
   apt-config dump | grep -E '^Acquire::(http|https|Retries|Check)[^ ]* ".+";' >"$work/apt.conf" || true
+}
+# Makes a root with the packages, separated by commas, and what they need.
+#   debian_root ROOT [PACKAGES]
+debian_root() {
+  local start=$SECONDS
+  apt_settings
+  # In a root nobody needs a package to survive a crash.
   quietly mmdebstrap --variant=minbase --aptopt="$work/apt.conf" --dpkgopt='force-unsafe-io' ${2:+--include="$2"} \
     "$codename" "$1" "$work/sources.list" || not_run "mmdebstrap failed: $(reason)"
   echo "-- a clean root of Debian $codename: $((SECONDS - start)) s"

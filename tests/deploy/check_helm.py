@@ -125,6 +125,12 @@ class Rendered(unittest.TestCase):
             self.assertGreaterEqual(pod_of(thing)["terminationGracePeriodSeconds"], 15)
             self.assertEqual(thing["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"], "Retain")
 
+    def test_a_workers_liveness_probe_asks_for_the_process_only(self):
+        workers = [o for _, o in self.each("StatefulSet") if labels_of(o)["app.kubernetes.io/component"] == "worker"]
+        self.assertTrue(workers)
+        for each in workers:
+            self.assertEqual(container(each)["livenessProbe"]["httpGet"]["path"], "/healthz")
+
     def test_a_cluster_is_bootstrapped_at_the_installation_alone_and_a_refusal_is_final(self):
         for (case, install), objects in self.all.items():
             jobs = [o for (kind, _), o in objects.items() if kind == "Job"]

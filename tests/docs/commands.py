@@ -13,8 +13,8 @@ import shell
 # The programs of others that pages may call. What is not here is a mistake, or a decision to take.
 OTHERS = set(
     ". [ awk bash cat cd chmod command cp curl date docker echo export false grep head helm id install jq kill kubectl local "
-    "ls mkdir mv openssl pip printf pwd python3 rm sed seq set sh shift sleep source sort sudo systemctl tail tee test torchrun "
-    "touch tr true useradd wait wc xargs cargo rustup apt git gh sha256sum tar".split()
+    "ls mkdir mv openssl pip podman printf pwd python3 rm sed seq set sh shift skopeo sleep source sort sudo systemctl tail tee "
+    "test torchrun touch tr true useradd wait wc xargs cargo rustup apt git gh sha256sum tar".split()
 )
 
 
@@ -51,7 +51,7 @@ class Commands:
             return self.cargo(words)
         if program == "kubectl" and "--" in words:
             return self.command(words[words.index("--") + 1 :])
-        if program == "docker":
+        if program in ("docker", "podman"):
             inner = [at for at, word in enumerate(words) if word in self.programs.names - {"rollout"}]
             return self.command(words[inner[0] :]) if inner else []
         if program in ("sh", "bash"):

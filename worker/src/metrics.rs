@@ -1,7 +1,8 @@
-//! Owns: the process's metrics and their HTTP page.
+//! Owns: the process's metrics, and the HTTP pages `/metrics` and `/healthz`.
 //!
 //! Invariant: no row, run or session is a label. Names begin with `rollout_worker_`.
-//! Absent: a health check; a worker's health is that of its session, which the leader shows.
+//! Absent: whether the worker gets work: that is the state of its session, which the leader shows. `/healthz` only says
+//! that the process lives, so that a supervisor does not restart a worker because the cluster is away.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause before the next accept when the process is out of descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
-/// Serves the metrics on `address` until the process ends. Call it once.
+/// Serves the pages on `address` until the process ends. Call it once.
 pub(crate) async fn serve(address: SocketAddr) -> anyhow::Result<SocketAddr> {
     let handle = PrometheusBuilder::new().install_recorder().context("cannot record metrics")?;
     begin_counting();
@@ -55,12 +56,7 @@ async fn answer_all(listener: TcpListener, handle: PrometheusHandle) {
 async fn answer(mut stream: TcpStream, handle: &PrometheusHandle) -> std::io::Result<()> {
     let mut request = vec![0; REQUEST_BYTES_MAX];
     let read = stream.read(&mut request).await?;
-    let (status, body) = if request[..read].starts_with(b"GET /metrics") {
-        handle.run_upkeep();
-        ("200 OK", handle.render())
-    } else {
-        ("404 Not Found", "see /metrics\n".to_owned())
-    };
+    let (status, body) = page(&request[..read], handle);
     let length = body.len();
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\n\
@@ -69,6 +65,18 @@ async fn answer(mut stream: TcpStream, handle: &PrometheusHandle) -> std::io::Re
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(body.as_bytes()).await?;
     stream.shutdown().await
+}
+
+/// The status and the body that answer a request.
+fn page(request: &[u8], handle: &PrometheusHandle) -> (&'static str, String) {
+    if request.starts_with(b"GET /metrics") {
+        handle.run_upkeep();
+        ("200 OK", handle.render())
+    } else if request.starts_with(b"GET /healthz ") {
+        ("200 OK", "ok\n".to_owned())
+    } else {
+        ("404 Not Found", "see /healthz and /metrics\n".to_owned())
+    }
 }
 
 /// Creates the counters that alerts use: an alert sees no growth in a counter that first appears with its first event.
@@ -99,6 +107,15 @@ mod tests {
         let read = tokio::time::timeout(ANSWER_TIMEOUT, scraper.read_to_end(&mut answer)).await;
         read.expect("it waits for the silent callers").unwrap();
         assert!(answer.starts_with(b"HTTP/1.1 200 OK"));
+    }
+
+    #[test]
+    fn a_liveness_probe_is_told_ok_and_an_unknown_path_is_not_found() {
+        let handle = PrometheusBuilder::new().build_recorder().handle();
+        let healthz = page(b"GET /healthz HTTP/1.1\r\n\r\n", &handle);
+        assert_eq!(healthz, ("200 OK", "ok\n".to_owned()));
+        let (status, _) = page(b"GET /readyz HTTP/1.1\r\n\r\n", &handle);
+        assert_eq!(status, "404 Not Found");
     }
 
     #[test]

@@ -46,6 +46,7 @@ const ITEMS: &[Item] = &[
     item("gc", 2, ""),
     item("test-ops", 4, ""),
     item("test-upgrade", 4, ""),
+    item("test-images", 2, ROOT),
     item("test-preflight-demo", 4, ROOT),
     item("test-install", 4, ROOT),
     item("test-torch", 4, TORCH),

@@ -61,7 +61,7 @@ enum Step {
         /// Version, three numbers: 0.2.0
         version: Version,
     },
-    /// Build the programs, and pack them with the wheel, provenance and checksums
+    /// Build the programs, and pack them with the wheel, the SBOM, provenance and checksums
     Package(package::PackageArgs),
     /// Run the nightly tests, and write the verification report beside the files
     Verify(verify::VerifyArgs),

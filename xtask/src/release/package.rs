@@ -2,7 +2,8 @@
 //!
 //! Invariant: SHA256SUMS is written last, and only if every other step passed: a folder that has it is complete. The
 //! files come from a commit, and the wheel is the one that was installed and tested.
-//! Absent: what is in the archives (`release/archives.sh`) and in the wheel (`tests/wheel`).
+//! Absent: what is in the archives (`release/archives.sh`), in the wheel (`tests/wheel`) and in the SBOM
+//! (`release/sbom.sh`).
 
 use super::provenance::{self, Build, Toolchain};
 use super::version::Version;
@@ -17,8 +18,6 @@ use std::time::Duration;
 
 /// The wheel is built, and tested in each Python.
 const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
-/// Writes a list of everything that the programs contain: `sbom.sh DIRECTORY`.
-const SBOM: &str = "release/sbom.sh";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct PackageArgs {
@@ -85,13 +84,9 @@ impl Release<'_> {
         self.workspace.name_commit(&mut wheel);
         report.step("wheel", wheel, LIMIT).then_some(())?;
         report.try_stage("copy of the wheel", || copy_wheel(&wheels, &self.folder))?;
-        if self.workspace.root.join(SBOM).is_file() {
-            let mut sbom = self.workspace.command("bash", &[SBOM]);
-            sbom.arg(&self.folder);
-            report.step("SBOM", sbom, LIMIT).then_some(())?;
-        } else {
-            report.not_run(format!("SBOM: there is no {SBOM}"));
-        }
+        let mut sbom = self.workspace.command("bash", &["release/sbom.sh"]);
+        sbom.arg(&self.folder);
+        report.step("SBOM", sbom, LIMIT).then_some(())?;
         report.try_stage("provenance", || self.provenance())?;
         report.try_stage("verification report", || {
             verify::not_run(self.workspace, &self.folder, self.version)

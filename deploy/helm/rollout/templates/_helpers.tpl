@@ -3,7 +3,7 @@
 {{- end }}
 
 {{- define "rollout.image" -}}
-{{- $repository := required "image.repository is required: the image that deploy/container/Dockerfile builds, in your registry" .Values.image.repository -}}
+{{- $repository := required "image.repository is required: an image that deploy/container builds, in your registry" .Values.image.repository -}}
 {{- if .Values.image.digest -}}
 {{ $repository }}@{{ .Values.image.digest }}
 {{- else -}}
