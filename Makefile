@@ -7,7 +7,8 @@ CARGO ?= cargo
 XTASK := $(CARGO) run --quiet --bin xtask --
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-docs test-guide test-preflight test-preflight-demo test-images test-ops test-upgrade latency python wheel test-install test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak gc smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench nightly clean-demo
+# Every target that `make help` lists.
+.PHONY: $(shell sed -nE 's/^([a-z0-9-]+):.*##.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -104,6 +105,11 @@ bench-redis: preflight ## compare bench ledger with Redis 7 streams, in alternat
 	$(XTASK) release --build-only
 	$(CARGO) build --release -p rollout-tests --features redis --bin bench-beside-redis
 	"$(TARGET)/release/bench-beside-redis"
+
+bench-costs: preflight ## print what a million rows and an idle cluster cost, and recovery times: PART (rows, idle or recovery), ROWS, ROW_MS, WORKERS, SECONDS, TIMES, WORKER_TIMES; half an hour
+	@$(XTASK) release --build-only
+	@$(CARGO) build --release -p rollout-tests --bin bench-costs
+	@"$(TARGET)/release/bench-costs" $(PART)
 
 jepsen: build ## inject faults into every workload with three seeds, membership changes, rolling restarts and leases: ninety seconds each, ROLLOUT_JEPSEN_JOBS at a time
 	$(CARGO) build -p rollout-preload

@@ -135,6 +135,12 @@ impl Link {
         connections.iter().filter(|connection| !connection.has_ended()).cloned().collect()
     }
 
+    /// Bytes that have passed over all its connections, either way. A link with latency counts none.
+    pub fn bytes(&self) -> u64 {
+        let connections = self.connections.lock().expect("no panic holds it");
+        connections.iter().map(|connection| connection.bytes.load(Ordering::Relaxed)).sum()
+    }
+
     /// Stops the connection that has carried most so far, and all later ones. The other connections continue.
     pub fn stall_busiest(&self) {
         self.later.cut();

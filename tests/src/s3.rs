@@ -215,6 +215,15 @@ impl S3 {
         own.map(|((_, what), count)| (what.clone(), *count)).collect()
     }
 
+    /// Bytes of all objects, by kind.
+    pub fn stored_bytes(&self) -> BTreeMap<String, u64> {
+        let mut bytes: BTreeMap<String, u64> = BTreeMap::new();
+        for (key, body) in &self.lock().objects {
+            *bytes.entry(kind_of(key).to_owned()).or_default() += body.len() as u64;
+        }
+        bytes
+    }
+
     /// Counts of multipart uploads.
     pub fn uploads(&self) -> UploadCounts {
         self.lock().uploads.counts()
@@ -306,9 +315,12 @@ impl S3 {
 
 /// A method and a kind of object.
 fn asked_for(request: &Request) -> String {
+    format!("{} {}", request.method, kind_of(&request.key))
+}
+
+fn kind_of(key: &str) -> &str {
     let kinds = ["parts", "segments", "evidence"];
-    let kind = request.key.split('/').find(|folder| kinds.contains(folder));
-    format!("{} {}", request.method, kind.unwrap_or("others"))
+    key.split('/').find(|folder| kinds.contains(folder)).unwrap_or("others")
 }
 
 fn happens(every: u64, count: u64) -> bool {

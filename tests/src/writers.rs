@@ -186,9 +186,13 @@ fn longest_pause(each: &[Vec<Instant>], step: &Step) -> Duration {
 
 /// The longest time within a step in which one writer got no acknowledgment.
 fn pause(acknowledged: &[Instant], step: &Step) -> Duration {
-    let to = step.to.unwrap_or(step.from);
-    let within = acknowledged.iter().filter(|at| (step.from..=to).contains(*at));
-    let mut last = step.from;
+    longest_gap(acknowledged, step.from, step.to.unwrap_or(step.from))
+}
+
+/// The longest time between two of these instants, in order, or between one of them and an end of the period.
+pub fn longest_gap(instants: &[Instant], from: Instant, to: Instant) -> Duration {
+    let within = instants.iter().filter(|at| (from..=to).contains(*at));
+    let mut last = from;
     let mut longest = Duration::ZERO;
     for at in within.copied().chain([to]) {
         longest = longest.max(at - last);

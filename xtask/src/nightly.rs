@@ -52,6 +52,7 @@ const ITEMS: &[Item] = &[
     item("test-torch", 4, TORCH),
     item("test-vllm", 4, VLLM),
     item("bench", 4, ""),
+    item("bench-costs", 2, ""),
     item("bench-redis", 2, REDIS),
     item("bench-torch", 2, TORCH),
     item("bench-vllm", 4, VLLM),

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions};
+use rollout_tests::{Batch, Fleet, FleetOptions, Usage, WorkerOptions};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -258,24 +258,14 @@ impl Cpu {
     fn now(fleet: &mut Fleet) -> Result<Self> {
         let mut members = 0.0;
         for name in fleet.member_names() {
-            members += spent(fleet.member_process(&name).pid())?;
+            members += Usage::of(&[fleet.member_process(&name).pid()])?.cpu_s;
         }
-        Ok(Self { members, agent: spent(fleet.worker_process("w1").pid())? })
+        let agent = Usage::of(&[fleet.worker_process("w1").pid()])?.cpu_s;
+        Ok(Self { members, agent })
     }
 
     fn until_now(&self, fleet: &mut Fleet) -> Result<Self> {
         let now = Self::now(fleet)?;
         Ok(Self { members: now.members - self.members, agent: now.agent - self.agent })
     }
-}
-
-fn spent(pid: u32) -> Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // Parse after the name, which may contain anything: user and system time are the 12th and 13th fields.
-    let fields = stat.rsplit_once(')').context("no stat")?.1;
-    let ticks: u64 =
-        fields.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
-    // SAFETY: sysconf reads none of our memory.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    Ok(ticks as f64 / per_second as f64)
 }

@@ -60,6 +60,11 @@ impl Fleet {
         self.between(a, b).flat_map(|proxied| proxied.link.open()).collect()
     }
 
+    /// Bytes that have passed between two names, in both directions. The fleet must be cuttable.
+    pub fn bytes_between(&self, a: &str, b: &str) -> u64 {
+        self.between(a, b).map(|proxied| proxied.link.bytes()).sum()
+    }
+
     /// Stops or resumes the connection on which a leader has sent a member most, and every later connection between
     /// the two. After enough entries that is the connection for log entries. Heartbeats continue.
     pub fn set_log_stalled(&self, leader: &str, member: &str, stalled: bool) {

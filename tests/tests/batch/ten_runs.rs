@@ -5,7 +5,8 @@
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
-    Batch, Fleet, FleetOptions, WorkerOptions, eventually, eventually_or_show, files, weight,
+    Batch, Fleet, FleetOptions, WorkerOptions, eventually, eventually_or_show, files,
+    resident_bytes, weight,
 };
 use std::time::Duration;
 
@@ -64,20 +65,13 @@ fn run_and_forget(fleet: &Fleet, name: &str, rows: u64) -> Result<()> {
     Ok(std::fs::remove_file(&batch.input)?)
 }
 
-/// The resident memory of a process, in bytes.
-fn resident(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
-}
-
 /// The highest memory use of these members.
 fn memory(fleet: &mut Fleet, members: &[String]) -> u64 {
     let of_one = |member: &String| {
         // Subtract write buffers: a database's write buffer fills to its bound and is flushed, whatever is written.
         let buffers = fleet.counted(member, "rollout_storage_write_buffer_bytes").unwrap_or(0);
-        resident(fleet.member_process(member).pid()).saturating_sub(buffers)
+        let resident = resident_bytes(fleet.member_process(member).pid()).unwrap_or(0);
+        resident.saturating_sub(buffers)
     };
     members.iter().map(of_one).max().unwrap_or(0)
 }
