@@ -7,8 +7,8 @@ CARGO ?= cargo
 XTASK := $(CARGO) run --quiet --bin xtask --
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-# Every target that `make help` lists.
-.PHONY: $(shell sed -nE 's/^([a-z0-9-]+):.*##.*/\1/p' $(MAKEFILE_LIST))
+# Every target; none is a file.
+.PHONY: $(shell sed -nE 's/^([a-z0-9-]+):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22

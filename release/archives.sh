@@ -23,6 +23,7 @@ install -m 644 "$root/LICENSE-APACHE" "$root/LICENSE-MIT" "$work/stripped/$name"
 pack() {
   tar --create --format=gnu --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$seconds" -C "$1" "$name" |
     gzip --no-name > "$2"
+  echo "archives: $2: $(stat --format=%s "$2") bytes"
 }
 pack "$work/stripped" "$directory/$name.tar.gz"
 pack "$work/debug" "$directory/$name-debug.tar.gz"

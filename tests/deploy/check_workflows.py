@@ -19,12 +19,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "target/debug").resolve()
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
 READ = {"contents": "read"}
-ATTEST = {"contents": "read", "id-token": "write", "attestations": "write"}
-# The jobs that may do more than read the repository.
+ATTEST = {"id-token": "write", "attestations": "write"}
+# The jobs that may do more than read the repository. None of them may run on a machine of the project.
 PERMISSIONS = {
-    ("release", "package"): ATTEST,
-    ("release", "verify"): ATTEST,
-    ("release", "publish"): {"contents": "write"},
+    ("release", "package"): READ | ATTEST,
+    ("release", "publish"): {"contents": "write"} | ATTEST,
 }
 # A variable of the shell is data; an expression of GitHub would become a part of the script.
 COMMAND = re.compile(r'(?:make|cargo xtask|\.ci/run)(?: [\w./=-]+| "(?:\$\w+|[\w./-])*")*')
@@ -42,7 +41,7 @@ def problems(text):
         found.append(f"permissions {workflow.get('permissions')}")
     if "group" not in workflow.get("concurrency", {}):
         found.append("no concurrency group")
-    if "secrets." in text or "pull_request_target" in text or "workflow_run" in events:
+    if "secrets" in text or "pull_request_target" in text or "workflow_run" in events:
         found.append("a secret, or an event that gives pull requests of others the permissions of the repository")
     for job, content in jobs.items():
         place = f"{name}/{job}"
@@ -50,8 +49,11 @@ def problems(text):
             found.append(f"{place}: permissions {content['permissions']}")
         if "timeout-minutes" not in content:
             found.append(f"{place}: no timeout")
-        if "self-hosted" in content["runs-on"] and "pull_request" in events:
-            found.append(f"{place}: pull requests run on a machine of the project")
+        if not str(content["runs-on"]).startswith("ubuntu-"):
+            if "pull_request" in events:
+                found.append(f"{place}: pull requests run on a machine of the project")
+            if content.get("permissions", READ) != READ:
+                found.append(f"{place}: a machine of the project may do more than read")
         for step in content["steps"]:
             if "run" in step and not COMMAND.fullmatch(step["run"]):
                 found.append(f"{place}: runs {step['run']}")
@@ -85,6 +87,8 @@ class Workflows(unittest.TestCase):
             ("run: make preflight", "run: make preflight && curl example.com"),
             ('"$GITHUB_REF_NAME"', "${{ github.ref_name }}"),
             ("github.token", "secrets.TOKEN"),
+            ("github.token", "secrets['TOKEN']"),
+            ("runs-on: ubuntu-22.04", "runs-on: [rollout-nightly]"),
             ("  push:\n", "  pull_request_target:\n  push:\n"),
             ("  push:\n", "  pull_request:\n  push:\n"),
             ("persist-credentials: false", "persist-credentials: true"),

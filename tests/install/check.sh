@@ -55,8 +55,9 @@ for try in 1 2 3; do
       rollout dev --detach --latency-ms 500:1500 2>dev.log || { cat dev.log; exit 1; }
       export ROLLOUT_CONTEXT=/root/.rollout/dev/client.toml
       rollout infer batch --quiet --model any --input prompts.jsonl --output killed --name killed &
-      sleep 2
+      until [ -e killed/run-id ]; do kill -0 $!; sleep 0.1; done
       rollout dev kill leader
+      [ ! -e killed/completions.jsonl ] || { echo "the batch ended before its leader was killed"; exit 1; }
       wait $!
       rollout verify killed --output killed
       rollout dev stop' || { echo "install: FAILED with a killed leader" >&2; exit 1; }

@@ -23,13 +23,13 @@ find_python() {
   return 1
 }
 interpreter() {
-  find_python "$1" || { echo "wheel: Python $1 is not here; PYTHONS says which versions are tried" >&2; exit 1; }
+  find_python "$1" || { echo "wheel: Python $1 is not here; set PYTHONS to the versions to test" >&2; exit 1; }
 }
 if [ -z "${PYTHONS:-}" ]; then
   if find_python 3.14 >/dev/null; then
     versions="$versions 3.14"
   else
-    echo "wheel: Python 3.14 is not here: that the wheel works in it is not tried"
+    echo "NOT RUN: the wheel in Python 3.14, which is not on this machine"
   fi
 fi
 first="$(interpreter "${versions%% *}")"
@@ -38,16 +38,16 @@ first="$(interpreter "${versions%% *}")"
 (cd "$root" && cargo xtask release --build-only)
 programs="$(cd "$root" && realpath "${CARGO_TARGET_DIR:-target}/release/rollout-programs")"
 commit="${ROLLOUT_COMMIT:-$(git -C "$root" rev-parse HEAD || true)}"
-# The module must be the same for all of them: the oldest builds it.
+# One extension module serves all versions, so the oldest one builds it.
 bash "$here/build.sh" "$wheels" "$first" "$programs"
 wheel="$(echo "$wheels"/*.whl)"
 case "$wheel" in
   *-cp311-abi3-*.whl) ;;
-  *) echo "wheel: not one wheel for all versions: $wheel" >&2; exit 1 ;;
+  *) echo "wheel: expected one wheel for all versions, found: $wheel" >&2; exit 1 ;;
 esac
 bash "$here/limited_api.sh" "$wheel" "$first" 0x030B0000
 
-# Its tag promises on which systems it runs: it must be the one that auditwheel finds for what is in it.
+# The wheel's tag states on which systems it runs. It must be the one that auditwheel finds for its content.
 "$first" -m venv "$work/audit"
 "$work/audit/bin/python" -m pip install --quiet --require-hashes --no-deps -r "$here/auditwheel.lock"
 "$work/audit/bin/auditwheel" show --json "$wheel" >"$work/audit.json"
@@ -94,7 +94,8 @@ else:
     raise AssertionError("a handler without torch")
 assert callable(found["vllm.general_plugins", "rollout"].load())
 files = {str(file) for file in importlib.metadata.files("rollout-ml")}
-assert {"rollout/py.typed", "rollout/_native.pyi", "rollout/_bin/rollout-programs"} <= files, files
+licenses = {f"rollout_ml-{rollout.__version__}.dist-info/licenses/LICENSE-{name}" for name in ("APACHE", "MIT")}
+assert {"rollout/py.typed", "rollout/_native.pyi", "rollout/_bin/rollout-programs", *licenses} <= files, files
 PYTHON
   "$python" -m unittest discover --quiet -s "$root/worker/python/tests"
   # Without the variables and programs of this machine's user.

@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 headers="$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')"
 echo '#include <Python.h>' | cc -E -P "-DPy_LIMITED_API=$version" -I "$headers" - |
   grep -oE '\b_?Py[A-Za-z0-9_]+\b' | sort -u >"$work/has"
-[ "$(wc -l <"$work/has")" -gt 500 ] || { echo "limited_api: $headers has no Python.h that says anything" >&2; exit 1; }
+[ "$(wc -l <"$work/has")" -gt 500 ] || { echo "limited_api: $headers/Python.h declares too few names" >&2; exit 1; }
 found=0
 while IFS= read -r module; do
   found=1
@@ -20,7 +20,7 @@ while IFS= read -r module; do
     *) echo "limited_api: $module is not named for the stable ABI" >&2; exit 1 ;;
   esac
   nm -D --undefined-only "$module" | grep -oE '\b_?Py[A-Za-z0-9_]+' | sort -u >"$work/uses"
-  [ -s "$work/uses" ] || { echo "limited_api: $module uses nothing of Python's, so that is not how it is looked at" >&2; exit 1; }
+  [ -s "$work/uses" ] || { echo "limited_api: nm finds no name of CPython in $module, although it must use some" >&2; exit 1; }
   if [ -n "$(comm -23 "$work/uses" "$work/has")" ]; then
     echo "limited_api: $(basename "$module") uses what the limited API $version does not have:" >&2
     comm -23 "$work/uses" "$work/has" >&2

@@ -11,6 +11,19 @@ use std::time::Duration;
 pub(crate) const KILL_MATRIX: &str = "kill-matrix";
 /// What the targets of the benchmarks begin with.
 const BENCHMARKS: &str = "bench";
+/// What the result of an item that failed begins with.
+const FAILED: &str = "FAILED: ";
+
+/// The line of a page that names its commit.
+pub(crate) fn commit_line(commit: &str) -> String {
+    format!("Commit `{commit}`.")
+}
+
+/// The lines of a page for the items that failed.
+pub(crate) fn failed_lines(page: &str) -> Vec<&str> {
+    let failed = format!("| {FAILED}");
+    page.lines().filter(|line| line.contains(&failed)).collect()
+}
 
 /// How an item ended.
 #[derive(Clone, Debug)]
@@ -52,7 +65,7 @@ impl Entry {
         match &self.outcome {
             Outcome::Passed { not_run } if not_run.is_empty() => "passed".to_owned(),
             Outcome::Passed { not_run } => format!("passed; NOT RUN: {}", not_run.join("; ")),
-            Outcome::Failed(problem) => format!("FAILED: {problem}"),
+            Outcome::Failed(problem) => format!("{FAILED}{problem}"),
             Outcome::NotRun(reason) => format!("NOT RUN: {reason}"),
         }
     }
@@ -70,8 +83,9 @@ pub(crate) fn page(title: &str, conditions: &Conditions, entries: &[Entry]) -> S
     let total: Duration = entries.iter().map(|entry| entry.took).sum();
     let hours = total.as_secs_f64() / 3600.0;
     let mut page = format!(
-        "# {title}\n\nCommit `{commit}`.\n\n{machine} The runs took {hours:.1} hours.\n\n\
-         | name | result | seconds | command |\n| --- | --- | --- | --- |\n"
+        "# {title}\n\n{commit}\n\n{machine} The runs took {hours:.1} hours.\n\n\
+         | name | result | seconds | command |\n| --- | --- | --- | --- |\n",
+        commit = commit_line(commit),
     );
     for entry in entries {
         let (name, seconds) = (&entry.name, entry.took.as_secs());
@@ -133,6 +147,8 @@ mod tests {
         assert!(page.contains("| soak | passed; NOT RUN: a   b | 1800 | `make soak` |"), "{page}");
         assert!(page.contains("| fuzz | FAILED: exit status: 2 | 1800 | `make fuzz` |"), "{page}");
         assert!(page.contains("| latency | NOT RUN: no root | 1800 | `make latency` |"), "{page}");
+        assert!(page.lines().any(|line| line == commit_line("4f2c")), "{page}");
+        assert_eq!(failed_lines(&page), ["| fuzz | FAILED: exit status: 2 | 1800 | `make fuzz` |"]);
     }
 
     #[test]

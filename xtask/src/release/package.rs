@@ -5,7 +5,7 @@
 //! Absent: what is in the archives (`release/archives.sh`), in the wheel (`tests/wheel`) and in the SBOM
 //! (`release/sbom.sh`).
 
-use super::provenance::{self, Build, Toolchain};
+use super::provenance::{self, Build, PROVENANCE, Toolchain};
 use super::version::Version;
 use super::{changelog, checked_build, checksums, prepare, verify};
 use crate::report::Report;
@@ -53,8 +53,11 @@ pub(super) fn run(workspace: &Workspace, args: &PackageArgs) -> Result<bool> {
     if let Some(tag) = &args.tag {
         ensure!(*tag == version.tag(), "the tag is {tag}, and the version {version}");
     }
+    // The archives are named for this machine, and the wheel's script expects the programs in `target/release`.
+    let target = std::env::var_os("CARGO_BUILD_TARGET");
+    ensure!(target.is_none(), "unset CARGO_BUILD_TARGET: a release is built for this machine");
     prepare::clean(&workspace.root)?;
-    let commit = output(workspace.command("git", &["rev-parse", "HEAD"]))?;
+    let commit = head(workspace)?;
     ensure!(workspace.commit.as_ref() == Some(&commit), "ROLLOUT_COMMIT names another commit");
     let seconds = output(workspace.command("git", &["log", "-1", "--format=%ct"]))?;
     let folder = args.folder.path(workspace, version)?;
@@ -80,18 +83,29 @@ impl Release<'_> {
         report.step("archives", self.archives(programs), LIMIT).then_some(())?;
         let wheels = self.workspace.target.join("wheels");
         let mut wheel = self.workspace.command("bash", &["tests/wheel/check.sh"]);
-        wheel.arg(&wheels);
+        // The time of the files in the wheel. Otherwise its bytes would differ with each build.
+        wheel.arg(&wheels).env("SOURCE_DATE_EPOCH", &self.seconds);
         self.workspace.name_commit(&mut wheel);
         report.step("wheel", wheel, LIMIT).then_some(())?;
         report.try_stage("copy of the wheel", || copy_wheel(&wheels, &self.folder))?;
         let mut sbom = self.workspace.command("bash", &["release/sbom.sh"]);
         sbom.arg(&self.folder);
         report.step("SBOM", sbom, LIMIT).then_some(())?;
+        report.try_stage("unchanged sources", || self.unchanged())?;
         report.try_stage("provenance", || self.provenance())?;
         report.try_stage("verification report", || {
             verify::not_run(self.workspace, &self.folder, self.version)
         })?;
         report.try_stage("checksums", || checksums::write(&self.folder))
+    }
+
+    /// Fails if somebody changed the sources meanwhile: the build takes an hour.
+    fn unchanged(&self) -> Result<()> {
+        output(self.workspace.command("git", &["diff", "--quiet", "HEAD"]))
+            .context("a tracked file changed during the build")?;
+        let (begun, now) = (&self.commit, head(self.workspace)?);
+        ensure!(*begun == now, "the build began at commit {begun}, and HEAD is {now} now");
+        Ok(())
     }
 
     fn archives(&self, programs: &Path) -> Command {
@@ -117,8 +131,12 @@ impl Release<'_> {
         let files = checksums::digests(&self.folder)?;
         let statement = provenance::statement(&build, &self.toolchain, &files);
         let text = serde_json::to_string_pretty(&statement)? + "\n";
-        std::fs::write(self.folder.join("provenance.json"), text).context("provenance.json")
+        std::fs::write(self.folder.join(PROVENANCE), text).context(PROVENANCE)
     }
+}
+
+fn head(workspace: &Workspace) -> Result<String> {
+    output(workspace.command("git", &["rev-parse", "HEAD"]))
 }
 
 /// Copies the one wheel that `tests/wheel` leaves.

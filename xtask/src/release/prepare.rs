@@ -48,7 +48,8 @@ pub(super) fn run(workspace: &Workspace, version: Version) -> Result<bool> {
 /// When it does, untracked files included.
 pub(super) fn clean(root: &Path) -> Result<()> {
     let mut status = Command::new("git");
-    status.args(["status", "--porcelain"]).current_dir(root);
+    // Whatever the user's configuration says of untracked files.
+    status.args(["status", "--porcelain", "--untracked-files=normal"]).current_dir(root);
     let changes = output(status)?;
     ensure!(changes.is_empty(), "commit or remove these changes first:\n{changes}");
     Ok(())
@@ -182,6 +183,9 @@ mod tests {
         let mut init = Command::new("git");
         init.args(["init", "--quiet"]).current_dir(folder.path());
         output(init).unwrap();
+        let mut hide = Command::new("git");
+        hide.args(["config", "status.showUntrackedFiles", "no"]).current_dir(folder.path());
+        output(hide).unwrap();
         clean(folder.path()).unwrap();
         std::fs::write(folder.path().join("a"), "a").unwrap();
         let refused = clean(folder.path()).unwrap_err().to_string();

@@ -12,11 +12,12 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::process::Command;
 
+/// The file's name.
+pub(super) const PROVENANCE: &str = "provenance.json";
 /// The crate that builds RocksDB or links a prebuilt one.
 const ROCKSDB: &str = "librocksdb-sys";
 /// Variables that change what compilers do.
-const VARIABLES: [&str; 7] =
-    ["RUSTFLAGS", "CC", "CXX", "CFLAGS", "CXXFLAGS", "ROCKSDB_STATIC", "CARGO_BUILD_TARGET"];
+const VARIABLES: [&str; 6] = ["RUSTFLAGS", "CC", "CXX", "CFLAGS", "CXXFLAGS", "ROCKSDB_STATIC"];
 
 /// The source of a release, its builder, and the time of the build.
 pub(super) struct Build {
@@ -90,6 +91,16 @@ fn archive(folder: &Path) -> Result<Digest> {
     let name = "librocksdb.a";
     let sha256 = sha256(&folder.join(name)).context("ROCKSDB_LIB_DIR has no static RocksDB")?;
     Ok(Digest { name: name.to_owned(), sha256 })
+}
+
+/// The commit that a statement names.
+///
+/// # Errors
+/// When it names none.
+pub(super) fn commit(statement: &str) -> Result<String> {
+    let statement: Value = serde_json::from_str(statement).context(PROVENANCE)?;
+    let commit = &statement["predicate"]["buildDefinition"]["externalParameters"]["commit"];
+    Ok(commit.as_str().with_context(|| format!("{PROVENANCE} names no commit"))?.to_owned())
 }
 
 /// The statement about these files.
@@ -198,6 +209,7 @@ mod tests {
         let definition = |prebuilt| {
             let statement = statement(&build(), &toolchain(prebuilt), &[]);
             assert_eq!(statement["predicateType"], "https://slsa.dev/provenance/v1");
+            assert_eq!(commit(&statement.to_string()).unwrap(), "4f2c");
             statement["predicate"]["buildDefinition"].clone()
         };
         let from_source = definition(None);
@@ -210,6 +222,12 @@ mod tests {
         let linked = definition(Some(archive));
         assert_eq!(linked["internalParameters"]["rocksdb"]["prebuilt"], true);
         assert_eq!(linked["resolvedDependencies"][2]["digest"]["sha256"], "bb");
+    }
+
+    #[test]
+    fn a_text_that_names_no_commit_is_refused() {
+        assert!(commit("").is_err());
+        assert!(commit("{}").unwrap_err().to_string().contains("names no commit"));
     }
 
     #[test]

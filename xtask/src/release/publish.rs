@@ -1,11 +1,13 @@
 //! Owns: `cargo xtask release publish`: a draft of the release on GitHub, with its files and notes.
 //!
-//! Invariant: only a complete folder is uploaded: each file as SHA256SUMS lists it, and a verification report.
+//! Invariant: only a complete folder is uploaded: each file as SHA256SUMS lists it, built from the commit of the tag, and
+//! a verification report of the same commit, in which nothing failed.
 //! Absent: the tag, and making the draft public.
 
 use super::version::Version;
-use super::{FolderArgs, REPORT, changelog, checksums};
-use crate::run::plain;
+use super::{FolderArgs, REPORT, changelog, checksums, provenance};
+use crate::nightly_page::{commit_line, failed_lines};
+use crate::run::{output, plain};
 use crate::workspace::Workspace;
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
@@ -22,7 +24,8 @@ pub(super) struct PublishArgs {
 /// Creates the draft with GitHub's program `gh`.
 ///
 /// # Errors
-/// When the folder is incomplete, the changelog has no section of the version, or `gh` cannot be started.
+/// When the tag is missing, the folder is incomplete or of another commit, the changelog has no section of the version,
+/// or `gh` cannot be started.
 pub(super) fn run(workspace: &Workspace, args: &PublishArgs) -> Result<bool> {
     let version = Version::present(workspace)?;
     let folder = args.folder.path(workspace, version)?;
@@ -30,7 +33,7 @@ pub(super) fn run(workspace: &Workspace, args: &PublishArgs) -> Result<bool> {
         let copied = std::fs::copy(report, folder.join(REPORT));
         copied.with_context(|| report.display().to_string())?;
     }
-    let files = complete(&folder)?;
+    let files = complete(&folder, &tagged(workspace, version)?)?;
     let changelog = workspace.root.join("CHANGELOG.md");
     let changelog = std::fs::read_to_string(changelog).context("CHANGELOG.md")?;
     let notes = workspace.target.join("release-notes.md");
@@ -43,32 +46,95 @@ pub(super) fn run(workspace: &Workspace, args: &PublishArgs) -> Result<bool> {
     Ok(plain(gh)?.success())
 }
 
-/// The files of a complete release.
-fn complete(folder: &Path) -> Result<Vec<PathBuf>> {
+/// The commit of the version's tag.
+fn tagged(workspace: &Workspace, version: Version) -> Result<String> {
+    let tag = version.tag();
+    let commit = format!("refs/tags/{tag}^{{commit}}");
+    let found = output(workspace.command("git", &["rev-parse", "--verify", commit.as_str()]));
+    found.with_context(|| format!("this clone has no tag {tag}"))
+}
+
+/// The files of a complete release of this commit.
+fn complete(folder: &Path, commit: &str) -> Result<Vec<PathBuf>> {
     let listed = checksums::check(folder)?.into_iter().map(|file| file.name);
     let others = [checksums::SUMS, REPORT].map(str::to_owned);
     let files: Vec<PathBuf> = listed.chain(others).map(|name| folder.join(name)).collect();
-    let report = folder.join(REPORT);
-    ensure!(report.is_file(), "{} is missing: run `cargo xtask release verify`", report.display());
+    let read = |name: &str| {
+        let path = folder.join(name);
+        std::fs::read_to_string(&path).with_context(|| path.display().to_string())
+    };
+    let built = provenance::commit(&read(provenance::PROVENANCE)?)?;
+    ensure!(built == commit, "the files are of commit {built}, and the tag is at {commit}");
+    let report = read(REPORT)?;
+    let is_of_commit = report.lines().any(|line| line == commit_line(commit));
+    ensure!(is_of_commit, "{REPORT} is of another commit than the tag, {commit}");
+    let failed = failed_lines(&report);
+    ensure!(failed.is_empty(), "{REPORT} has failures:\n{}", failed.join("\n"));
     Ok(files)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::provenance::PROVENANCE;
     use super::*;
+    use crate::nightly_page::{Conditions, Entry, Outcome, page};
+    use serde_json::json;
+
+    /// A folder with the files of a release of the commit 4f2c, and with this report.
+    fn folder(report: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let parameters = json!({"externalParameters": {"commit": "4f2c"}});
+        let statement = json!({"predicate": {"buildDefinition": parameters}});
+        std::fs::write(at("a.tar.gz"), "a").unwrap();
+        std::fs::write(at(PROVENANCE), statement.to_string()).unwrap();
+        std::fs::write(at(REPORT), report).unwrap();
+        checksums::write(folder.path()).unwrap();
+        folder
+    }
+
+    fn report(commit: &str, outcome: Outcome) -> String {
+        let conditions = Conditions { commit: commit.into(), machine: "Machine: 2 cores.".into() };
+        let entry = Entry { outcome, ..Entry::not_run("soak", "") };
+        page("Verification", &conditions, &[entry])
+    }
+
+    fn not_run() -> Outcome {
+        Outcome::NotRun("no root".into())
+    }
+
+    fn refused(folder: &Path, commit: &str) -> String {
+        format!("{:#}", complete(folder, commit).unwrap_err())
+    }
 
     #[test]
     fn a_folder_without_checksums_or_a_verification_report_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = folder(&report("4f2c", not_run()));
         let at = |name: &str| folder.path().join(name);
-        std::fs::write(at("a.tar.gz"), "a").unwrap();
-        assert!(complete(folder.path()).is_err());
-        checksums::write(folder.path()).unwrap();
-        assert!(complete(folder.path()).unwrap_err().to_string().contains(REPORT));
-        std::fs::write(at(REPORT), "NOT RUN").unwrap();
-        let files = ["a.tar.gz", checksums::SUMS, REPORT].map(at);
-        assert_eq!(complete(folder.path()).unwrap(), files);
+        let files = ["a.tar.gz", PROVENANCE, checksums::SUMS, REPORT].map(at);
+        assert_eq!(complete(folder.path(), "4f2c").unwrap(), files);
         std::fs::write(at("a.tar.gz"), "b").unwrap();
-        assert!(complete(folder.path()).is_err());
+        assert!(refused(folder.path(), "4f2c").contains("a.tar.gz"));
+        std::fs::write(at("a.tar.gz"), "a").unwrap();
+        std::fs::remove_file(at(REPORT)).unwrap();
+        assert!(refused(folder.path(), "4f2c").contains(REPORT));
+        std::fs::remove_file(at(checksums::SUMS)).unwrap();
+        assert!(refused(folder.path(), "4f2c").contains(checksums::SUMS));
+    }
+
+    #[test]
+    fn files_or_a_report_of_another_commit_than_the_tag_are_refused() {
+        let same = folder(&report("4f2c", not_run()));
+        assert!(refused(same.path(), "a1b2").contains("the files are of commit 4f2c"));
+        for other in ["a1b2", "4f2c-dirty"] {
+            let other = folder(&report(other, not_run()));
+            assert!(refused(other.path(), "4f2c").contains("of another commit"));
+        }
+    }
+
+    #[test]
+    fn a_report_with_a_failure_is_refused() {
+        let failed = folder(&report("4f2c", Outcome::Failed("exit status: 2".into())));
+        assert!(refused(failed.path(), "4f2c").contains("| soak | FAILED: exit status: 2 |"));
     }
 }
