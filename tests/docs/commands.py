@@ -13,8 +13,8 @@ import shell
 # The programs of others that pages may call. What is not here is a mistake, or a decision to take.
 OTHERS = set(
     ". [ awk bash cat cd chmod command cp curl date docker echo export false grep head helm id install jq kill kubectl local "
-    "ls mkdir mv openssl pip printf pwd python3 rm sed seq set sh shift sleep source sort sudo systemctl tail tee test torchrun "
-    "touch tr true useradd wait wc xargs cargo rustup apt git gh sha256sum tar".split()
+    "ls mkdir mv openssl pip printf pwd python3 rm sbatch scancel scontrol sed seq set sh shift sleep source sort sudo "
+    "systemctl tail tee test torchrun touch tr true useradd wait wc xargs cargo rustup apt git gh sha256sum tar".split()
 )
 
 

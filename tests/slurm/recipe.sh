@@ -2,7 +2,7 @@
 # On the machine of machine.sh: does what deploy/slurm/README.md says, and stops workers in each way while a batch runs.
 set -euo pipefail
 export PATH="/opt/rollout/bin:$PATH"
-rows=300
+rows=400
 cd
 
 failed() {
@@ -42,7 +42,7 @@ stop() {
   grep -q '^deregistered' <<<"$after" || failed "the worker of $task did not leave the cluster"
   ! grep 'the engine was ended' <<<"$after" || failed "an engine of $task did not finish its rows"
   has_done "$rows" && failed "the batch was over before $task stopped"
-  echo "-- $*: $state after $((SECONDS - start)) s, $(done_rows) rows done"
+  echo "-- $*: after $((SECONDS - start)) s, $(done_rows) rows done"
 }
 
 rollout dev --workers 0 --detach --dir dev 2>dev.log || { cat dev.log; exit 1; }
