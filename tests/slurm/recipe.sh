@@ -27,8 +27,8 @@ job() { scontrol --oneliner show job "$1" | grep -qE "$2"; }
 submit() { # prints the array's number
   sbatch --parsable --array=0-1 /opt/rollout/slurm/rollout-workers.sbatch
 }
-# stop TASK REGEX COMMAND...: the command stops the task's worker, and then `scontrol show job` has a line like that. The
-# worker must have finished its running rows and left, before KillWait is over.
+# stop TASK REGEX COMMAND...: the command stops the task's worker, and then `scontrol show job` prints a line like that.
+# The worker must have finished its running rows and left, before KillWait is over.
 stop() {
   local task=$1 state=$2 log="rollout-worker-$1.log" start before after
   shift 2
@@ -93,6 +93,7 @@ stop "${second}_0" JobState=COMPLETED scancel --batch --signal=TERM "${second}_0
 wait "$batch" || failed "the batch: status $?"
 rollout verify batch --output out
 [ "$(grep -c '"completion":"MOCK:' out/completions.jsonl)" = "$rows" ] || failed "not every row has a completion"
-[ "$(grep -c ' started$' executions)" = "$rows" ] || failed "rows were executed twice: $(grep -c ' started$' executions) executions"
+executed="$(grep -c ' started$' executions)"
+[ "$executed" = "$rows" ] || failed "rows were executed more than once: $executed executions"
 rollout dev stop --dir dev >/dev/null 2>&1
 echo "-- $rows rows, each executed once; slurm: passed"
