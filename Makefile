@@ -70,6 +70,9 @@ wheel: preflight ## build the wheel, with the Python package and the programs, i
 test-install: wheel ## install the wheel in clean Debian roots with only Python, run a batch within a minute, and kill the leader (2 min, needs root)
 	@bash tests/install/check.sh "$(TARGET)"/wheels/*.whl "$(TARGET)/install"
 
+test-slurm: build ## run deploy/slurm with Debian's packages of Slurm in a clean Debian root: start, cancel, requeue and time out workers during a batch (4 min, needs root)
+	@bash tests/slurm/check.sh "$(TARGET)/debug" "$(TARGET)/slurm"
+
 test-vllm: build python wheel ## test with vLLM on this CPU; creates an environment of 6 GB once
 	@set -e; python="$$(bash tests/vllm/setup.sh)"; \
 	  ROLLOUT_VLLM_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python" \

@@ -12,9 +12,10 @@ import shell
 
 # The programs of others that pages may call. What is not here is a mistake, or a decision to take.
 OTHERS = set(
-    ". [ awk bash cat cd chmod command cp curl date docker echo export false grep gzip head helm id install jq kill "
-    "kubectl local ls mkdir mv openssl pip podman printf pwd python3 rm sed seq set sh shift skopeo sleep source sort strip "
-    "sudo systemctl tail tee test torchrun touch tr true useradd wait wc xargs cargo rustup apt git gh sha256sum tar".split()
+    ". [ apt awk bash cargo cat cd chmod command cp curl date docker echo export false gh git grep gzip head helm id "
+    "install jq kill kubectl local ls mkdir mv openssl pip podman printf pwd python3 rm rustup sbatch scancel "
+    "scontrol sed seq set sh sha256sum shift skopeo sleep sort source strip sudo systemctl tail tar tee test torchrun "
+    "touch tr true useradd wait wc xargs".split()
 )
 
 

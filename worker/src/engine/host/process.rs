@@ -3,7 +3,8 @@
 //! Invariant: it dies with the agent: the kernel kills it when the thread that started it ends, and that thread waits
 //! for it. It leads its own process group, which is killed as a whole when it ends, before its ID can be reused. The
 //! kernel does not report the agent's death to grandchildren, so a guard in that group watches for it and kills the
-//! group: the process's own children die too.
+//! group: the process's own children die too. Both ignore SIGTERM, because some supervisors send it to every process
+//! of a job: only the agent decides when an engine ends, and uses SIGKILL.
 //! Absent: the messages on the socket.
 
 use std::ffi::OsString;
@@ -46,7 +47,7 @@ pub(super) struct Process {
 }
 
 /// Waits for the end of its input, which means the agent's end, and kills its process group including itself.
-const GUARD: [&str; 3] = ["/bin/sh", "-c", "read -r _; kill -9 0"];
+const GUARD: [&str; 3] = ["/bin/sh", "-c", "trap '' TERM; read -r _; kill -9 0"];
 
 /// A process of the group that outlives the agent by a moment. It also keeps the group's ID in use.
 struct Guard {
@@ -145,7 +146,7 @@ impl Program {
             .stderr(to_log)
             .process_group(0);
         let (fd, parent) = (socket.as_raw_fd(), std::process::id());
-        // SAFETY: between fork and exec only prctl, getppid and fcntl are called, which are all
+        // SAFETY: between fork and exec only signal, prctl, getppid and fcntl are called, which are all
         // async-signal-safe, and nothing is allocated.
         unsafe {
             command.pre_exec(move || inherit(fd, parent));
@@ -158,10 +159,13 @@ impl Program {
     }
 }
 
-/// In the child: arranges to die with the agent, and to keep the socket under its present number.
+/// In the child: arranges to die with the agent and not by SIGTERM, and to keep the socket under its present number.
 fn inherit(fd: i32, parent: u32) -> io::Result<()> {
     // SAFETY: plain system calls on numbers; the descriptor is open, the parent holds it until the spawn returned.
     unsafe {
+        if libc::signal(libc::SIGTERM, libc::SIG_IGN) == libc::SIG_ERR {
+            return Err(io::Error::last_os_error());
+        }
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -254,6 +258,20 @@ mod tests {
         process.killer.kill();
         assert_eq!(fate(process.ended.await.unwrap().unwrap()), (None, Some(libc::SIGKILL)));
         eventually("none is left", || !pids(dir.path()).iter().any(lives));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_sigterm_to_every_process_of_an_engine_ends_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = tree(dir.path()).start().await.unwrap();
+        eventually("both run", || pids(dir.path()).len() == 2);
+        let group = -process.killer.pid;
+        // SAFETY: a plain system call; the group's leader was not reaped, so the ID is still its own.
+        assert_eq!(unsafe { libc::kill(group, libc::SIGTERM) }, 0);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(pids(dir.path()).iter().all(lives));
+        process.killer.kill();
+        assert_eq!(fate(process.ended.await.unwrap().unwrap()), (None, Some(libc::SIGKILL)));
     }
 
     #[test]

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Runs the recipe of deploy/slurm with Debian's packages of Slurm, in a clean Debian root:
+#   check.sh DIRECTORY-OF-BINARIES DIRECTORY
+# Makes the root in DIRECTORY and removes it. It has its own processes, host name and network, with only loopback.
+set -euo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+bin="$(realpath "$1")"
+mkdir -p "$2"
+work="$(mktemp -d -p "$(cd "$2" && pwd)" root-XXXXXX)"
+trap 'rm -rf --one-file-system "$work"' EXIT
+what="the Slurm recipe in a clean Debian root"
+. "$here/../debian_root.sh"
+needs_root
+unshare --net --uts true 2>/dev/null || not_run "this machine does not permit network namespaces"
+needs_mmdebstrap
+debian_root "$work/root" slurmctld,slurmd,slurm-client,munge,iproute2,jq
+
+cp -r "$here/etc/." "$work/root/etc/slurm/"
+mkdir -p "$work/root/opt/rollout/bin"
+cp -r "$here/../../deploy/slurm" "$here/machine.sh" "$here/recipe.sh" "$work/root/opt/rollout/"
+# shellcheck disable=SC2016 # the inner shell's variables
+env -i LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+  unshare --mount --pid --net --uts --fork --kill-child bash -euc '
+    hostname slurm
+    mount -t proc proc "$1/proc"
+    mount -t sysfs -o ro sysfs "$1/sys"
+    mount --rbind /dev "$1/dev"
+    mount --bind "$2" "$1/opt/rollout/bin"
+    exec chroot "$1" bash /opt/rollout/machine.sh' - "$work/root" "$bin" </dev/null
