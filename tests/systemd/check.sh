@@ -36,11 +36,10 @@ trap cleanup EXIT
 mkdir "$work/cgroup"
 mount -t cgroup2 cgroup2 "$work/cgroup" && mkdir "$cgroup" || not_run "this machine has no cgroups of version 2"
 needs_mmdebstrap
-debian_root "$root" systemd,systemd-sysv
+debian_root "$root" curl,systemd,systemd-sysv
 
-mkdir -p "$root/project/tests"
-cp -r "$checkout/deploy" "$root/project/"
-cp -r "$checkout/tests/systemd" "$root/project/tests/"
+mkdir "$root/project"
+(cd "$checkout" && cp -r --parents deploy/systemd docs/operating tests/systemd "$root/project/")
 for program in rollout rolloutctl rollout-coordinator rollout-worker; do
   cp "$programs/$program" "$root/usr/bin/"
 done

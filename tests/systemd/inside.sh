@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# In the container of check.sh, as root: installs a member and a worker as deploy/systemd/README.md says, and checks what
-# that page and docs/operating/install.md promise. Changed in the examples: the store is a directory, and the engine is the
-# mock engine, in processes of its own.
+# In the container of check.sh, as root: runs the commands of the pages, and checks what they promise about the units.
+# Changed in the examples: the store is a directory, the engine is the mock engine, and each member has an address of its
+# own instead of a host. c1 and the worker use the units unchanged. The units of c2 and c3 differ in name and directories.
 set -euo pipefail
-readme=/project/deploy/systemd/README.md
+pages=/project/docs/operating
 member=rollout-coordinator
 worker=rollout-worker
+store=/mnt/rollout-store
 rows=400
 export ROLLOUT_CONTEXT=/srv/install/admin.toml
 
@@ -31,26 +32,49 @@ await() {
   done
 }
 same() { [ "$2" = "$3" ] || failed "$1: '$2', not '$3'"; }
-# Prints the status line of a GET.
-http() {
-  exec 3<>"/dev/tcp/127.0.0.1/$1"
-  printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3
-  head -n 1 <&3 | tr -d '\r'
-  exec 3>&-
+# Prints a block of a page.
+#   block PAGE LANGUAGE NUMBER
+block() {
+  awk -v begin="\`\`\`$2" -v number="$3" '{ sub(/^ +/, "") } $0 == begin { shown = ++blocks == number; next }
+    $0 == "```" { shown = 0 } shown' "$1"
 }
-# Prints the first block of commands in the README.
-published() { awk '/^```sh$/ { blocks++; next } /^```$/ { if (blocks) exit } blocks' "$readme"; }
+# Runs a script of commands; prints its output only if it fails.
+#   published NAME
+published() { bash -euo pipefail "$1.sh" >"$1.log" 2>&1 || { cat "$1.log"; failed "the commands for $1"; }; }
+
+# What `systemctl edit UNIT` would write.
+drop_in() {
+  mkdir -p "/etc/systemd/system/$1.service.d"
+  printf '[Service]\nReadWritePaths=%s\n' "$store" >"/etc/systemd/system/$1.service.d/store.conf"
+}
+# Writes the example of c1 for another member.
+#   configuration NUMBER ZONE DATA-DIRECTORY
+configuration() {
+  sed -e "s/0\.0\.0\.0/127.0.0.$1/; s/127\.0\.0\.1:7422/127.0.0.$1:7422/; s/c1/c$1/g; s/zone-a/zone-$2/; s/\"a\"/\"$2\"/" \
+    -e "s|^url = .*|url = \"file://$store\"|; s|/var/lib/rollout|$3|" deploy/systemd/coordinator.toml
+}
+other_member() {
+  configuration "$1" "$2" "/var/lib/rollout-c$1" >"/etc/rollout/c$1.toml"
+  install -m 600 -o rollout -g rollout "tls/member-c$1.pem" "tls/member-c$1.key" /etc/rollout/
+  sed "s/coordinator\.toml/c$1.toml/; s/^StateDirectory=rollout$/&-c$1/" deploy/systemd/$member.service \
+    >"/etc/systemd/system/rollout-c$1.service"
+  drop_in "rollout-c$1"
+  systemctl daemon-reload
+  systemctl start "rollout-c$1"
+}
 
 prepare() {
-  mkdir -p /srv/install /mnt/rollout-store
+  mkdir -p /srv/install "$store"
   cd /srv/install
   ln -s /project/deploy deploy
-  echo "127.0.0.1 c1.zone-a.example" >>/etc/hosts
-  rolloutctl cert init-ca --ca-dir ca >/dev/null
-  rolloutctl cert issue member c1 --dns c1.zone-a.example --ca-dir ca >/dev/null
-  rolloutctl cert issue worker gpu-host-7 --ca-dir ca >/dev/null
-  rolloutctl cert issue admin alice --ca-dir ca >/dev/null
-  sed 's|^url = .*|url = "file:///mnt/rollout-store"|' deploy/systemd/coordinator.toml >coordinator.toml
+  printf '127.0.0.%s\n' '1 c1.zone-a.example' '2 c2.zone-b.example' '3 c3.zone-c.example' >>/etc/hosts
+  block $pages/certificates.md sh 1 >certificates.sh
+  published certificates
+  for host in c2.zone-b c3.zone-c; do
+    rolloutctl cert issue member "${host%.*}" --ca-dir ca --out-dir tls --dns "$host.example" >/dev/null
+  done
+  block $pages/install.md toml 2 >admin.toml
+  configuration 1 a /var/lib/rollout >coordinator.toml
   sed '/^\[\[engine\]\]/,$d' deploy/systemd/worker.toml >worker.toml
   cat >>worker.toml <<'END'
 [[engine]]
@@ -62,38 +86,37 @@ latency_ms_min = 2000
 latency_ms_max = 2000
 side_file = "/var/lib/rollout-worker/executions"
 END
-  cat >admin.toml <<'END'
-endpoints = ["c1.zone-a.example:7420"]
-ca_file = "ca.pem"
-cert_file = "admin-alice.pem"
-key_file = "admin-alice.key"
-END
-  # What `systemctl edit` would write.
-  for unit in $member $worker; do
-    mkdir -p "/etc/systemd/system/$unit.service.d"
-    printf '[Service]\nReadWritePaths=/mnt/rollout-store\n' >"/etc/systemd/system/$unit.service.d/store.conf"
-  done
+  # The commands of the page expect the host's own files in the current directory.
+  cp tls/ca.pem tls/member-c1.* tls/worker-gpu-host-7.* .
+  drop_in $member
+  drop_in $worker
 }
 
 install_units() {
-  published >member.sh
-  # "Install a worker the same way."
-  sed -e '/^useradd /d' -e 's/coordinator/worker/g; s/member-c1/worker-gpu-host-7/g' member.sh >worker.sh
-  step "a member, with the commands of deploy/systemd/README.md"
-  bash -euo pipefail member.sh >member.log 2>&1 || { cat member.log; failed "the commands for a member"; }
-  # In a store that is a directory, everyone must be able to write what the others created: here, all are one user.
-  chown -R rollout: /mnt/rollout-store /srv/install
+  local readme=/project/deploy/systemd/README.md
+  block $readme sh 1 >member.sh
+  # "Install a worker the same way", and the unit as the other page says.
+  { sed -e 's/coordinator/worker/g; s/member-c1/worker-gpu-host-7/g; /--check-config/q' member.sh &&
+    block $pages/install.md sh 2; } | sed '/^useradd /d' >worker.sh
+  block $pages/install.md sh 1 | sed "s|s3://my-bucket/rollout|file://$store|" >cluster.sh
+  published member
+  # Members, workers and clients use a store that is a directory as one user.
+  chown -R rollout: "$store" /srv/install
+  other_member 2 b
+  other_member 3 c
+  for number in 1 2 3; do
+    same "/healthz of c$number" "$(curl -sS -o /dev/null -w '%{http_code}' "127.0.0.$number:7422/healthz")" 200
+  done
   same "state of the member" "$(property $member StatusText)" "waiting to be made part of a cluster"
-  same "/healthz" "$(http 7422 /healthz)" "HTTP/1.0 200 OK"
-  rolloutctl cluster bootstrap --store file:///mnt/rollout-store \
-    --member c1=c1.zone-a.example:7421,c1.zone-a.example:7420,a >/dev/null
+  published cluster
   await $member StatusText leading 30
-  step "a worker, with the same commands"
-  bash -euo pipefail worker.sh >worker.log 2>&1 || { cat worker.log; failed "the commands for a worker"; }
+  published worker
+  same "state of the units" "$(systemctl is-active $member $worker rollout-c2 rollout-c3 | sort -u)" active
+  step "three members and a worker are active, installed with the commands of the pages"
 }
 
 # Whether the kernel applies what the units ask for.
-#   sandboxed UNIT
+#   sandboxed UNIT STATE-DIRECTORY
 sandboxed() {
   local pid status
   pid="$(property "$1" MainPID)"
@@ -101,25 +124,20 @@ sandboxed() {
   same "$1: user" "$(stat -c %U "/proc/$pid")" rollout
   grep -qE '^CapEff:\s+0+$' <<<"$status" || failed "$1 has capabilities"
   grep -qE '^NoNewPrivs:\s+1$' <<<"$status" || failed "$1 can gain privileges"
-  grep -qE '^Seccomp:\s+2$' <<<"$status" || failed "$1 has no filter of system calls"
-  if nsenter --mount --target "$pid" touch /usr/written 2>/dev/null; then failed "$1 can write to /usr"; fi
-  step "systemd-analyze security: $(systemd-analyze security --no-pager "$1" | sed -n 's/.*Overall exposure level for \(.*\): \([0-9.]*\) .*/\1 \2/p')"
+  # Root, which file permissions do not stop, in the unit's view of the file system.
+  nsenter --mount --target "$pid" touch "$2/written" || failed "$1 cannot write to its state directory"
+  for directory in /etc/rollout /home /root /srv/install /usr /var/lib; do
+    if nsenter --mount --target "$pid" touch "$directory/written" 2>/dev/null; then failed "$1 can write to $directory"; fi
+  done
+  step "$1: writes only to its state directory; systemd-analyze security:" \
+    "$(systemd-analyze security --no-pager "$1" | sed -n 's/.*exposure level for .*: \([0-9.]*\) .*/\1/p')"
 }
 
 as_user() { setpriv --reuid rollout --regid rollout --clear-groups "$@"; }
 batch() {
   seq "$rows" | sed 's/.*/{"id": "&", "prompt": "row &"}/' >prompts.jsonl
-  cat >batch.toml <<END
-[model]
-uri = "Qwen/Qwen2.5-0.5B-Instruct"
-[input]
-glob = "prompts.jsonl"
-[output]
-dir = "$1"
-[run]
-name = "$1"
-END
-  as_user timeout 180 rollout infer batch --config batch.toml >"$1.log" 2>&1 &
+  printf '[model]\nuri = "any"\n[input]\nglob = "prompts.jsonl"\n[output]\ndir = "%s"\n[run]\nname = "%s"\n' "$1" "$1" >batch.toml
+  as_user timeout 180 rollout infer batch --quiet --config batch.toml >"$1.log" 2>&1 &
   run=$!
 }
 started_rows() { grep -c ' started$' /var/lib/rollout-worker/executions || true; }
@@ -132,7 +150,7 @@ await_rows() {
 }
 verified() {
   wait "$run" || { cat "$1.log"; failed "the batch $1"; }
-  as_user rollout verify "$1" --output "$1" >verify.log || { cat verify.log; failed "the output of $1"; }
+  as_user rollout verify "$1" --output "$1" >verify.log 2>&1 || { cat verify.log; failed "the output of $1"; }
   grep -qE "^rows +$rows +\(each once\)" verify.log || { cat verify.log; failed "the rows of $1"; }
 }
 
@@ -150,6 +168,13 @@ stop_drains() {
   same "executions" "$(started_rows)" "$rows"
 }
 
+# Waits until systemd has restarted a unit once more, and the unit is ready.
+#   restarted UNIT RESTARTS-BEFORE
+restarted() {
+  await "$1" NRestarts $(($2 + 1)) 60
+  await "$1" ActiveState active 60
+  [ "$1" = $worker ] || await "$1" StatusText '@(leading|following *)' 30
+}
 killed() {
   local begun restarts
   batch killed
@@ -157,12 +182,10 @@ killed() {
   for unit in $worker $member; do
     restarts="$(property $unit NRestarts)"
     begun=$SECONDS
-    kill -9 "$(property $unit MainPID)"
-    await $unit NRestarts $((restarts + 1)) 30
-    await $unit ActiveState active 60
-    step "kill -9: $unit is active again after $((SECONDS - begun)) s"
+    systemctl kill -s KILL $unit
+    restarted $unit "$restarts"
+    step "systemctl kill -s KILL: $unit is active again after $((SECONDS - begun)) s, $(property $unit StatusText)"
   done
-  await $member StatusText leading 30
   verified killed
 }
 
@@ -170,31 +193,34 @@ watchdog() {
   local begun=$SECONDS restarts
   restarts="$(property $member NRestarts)"
   kill -STOP "$(property $member MainPID)"
-  await $member NRestarts $((restarts + 1)) 120
-  await $member StatusText leading 60
+  restarted $member "$restarts"
   grep -q "$member.service: Watchdog timeout" <(journalctl --no-pager --unit $member) || failed "it was not the watchdog"
-  step "a stopped member: the watchdog restarted it, $((SECONDS - begun)) s later"
+  step "a stopped member: the watchdog restarted it, and it was ready $((SECONDS - begun)) s later"
+  rolloutctl status | grep -q 'quorum 3/3' || failed "the cluster is not complete"
 }
 
-stays_stopped() {
-  systemctl stop $member
-  same "exit status after systemctl stop" "$(property $member ExecMainStatus)/$(property $member Result)" 0/success
-  echo 'nonsense = 1' >/etc/rollout/coordinator.toml
-  if systemctl start $member 2>/dev/null; then failed "it started with an invalid configuration"; fi
-  # RestartSec is 2 s.
-  sleep 5
-  same "after an invalid configuration" "$(property $member ActiveState)/$(property $member ExecMainStatus)" failed/78
-  step "systemctl stop ends the member with 0; an invalid configuration ends it with 78, and systemd does not restart it"
+# A process that finds its configuration invalid fails once, and says why.
+#   refuses UNIT FILE STATUS
+refuses() {
+  systemctl stop "$1"
+  same "$1: exit status after systemctl stop" "$(property "$1" ExecMainStatus)/$(property "$1" Result)" 0/success
+  sed -i '1i nonsense = 1' "$2"
+  if systemctl start "$1" 2>/dev/null; then failed "$1 started with an invalid configuration"; fi
+  await "$1" ActiveState failed 1
+  same "$1: status and restarts" "$(property "$1" ExecMainStatus)/$(property "$1" NRestarts)" "$3/0"
+  journalctl --no-pager --output cat --unit "$1" --lines 20 | grep -m 1 -F nonsense || failed "the journal of $1 does not say why"
+  step "$1: an invalid configuration ends it with $3, and systemd does not restart it"
 }
 
 systemctl --version | head -n 1
 uname -sr
 prepare
 install_units
-sandboxed $member
-sandboxed $worker
+sandboxed $member /var/lib/rollout
+sandboxed $worker /var/lib/rollout-worker
 stop_drains
 killed
 watchdog
-stays_stopped
+refuses $member /etc/rollout/coordinator.toml 78
+refuses $worker /etc/rollout/worker.toml 2
 echo "systemd: passed"
