@@ -125,9 +125,9 @@ sandboxed() {
   grep -qE '^CapEff:\s+0+$' <<<"$status" || failed "$1 has capabilities"
   grep -qE '^NoNewPrivs:\s+1$' <<<"$status" || failed "$1 can gain privileges"
   # Root, which file permissions do not stop, in the unit's view of the file system.
-  nsenter --mount --target "$pid" touch "$2/written" || failed "$1 cannot write to its state directory"
+  nsenter --mount --root --target "$pid" touch "$2/written" || failed "$1 cannot write to its state directory"
   for directory in /etc/rollout /home /root /srv/install /usr /var/lib; do
-    if nsenter --mount --target "$pid" touch "$directory/written" 2>/dev/null; then failed "$1 can write to $directory"; fi
+    if nsenter --mount --root --target "$pid" touch "$directory/written" 2>/dev/null; then failed "$1 can write to $directory"; fi
   done
   step "$1: writes only to its state directory; systemd-analyze security:" \
     "$(systemd-analyze security --no-pager "$1" | sed -n 's/.*exposure level for .*: \([0-9.]*\) .*/\1/p')"
@@ -212,6 +212,7 @@ refuses() {
   step "$1: an invalid configuration ends it with $3, and systemd does not restart it"
 }
 
+systemctl is-system-running --wait || true
 systemctl --version | head -n 1
 uname -sr
 prepare
