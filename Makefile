@@ -7,7 +7,7 @@ CARGO ?= cargo
 XTASK := $(CARGO) run --quiet --bin xtask --
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-docs test-guide test-preflight test-preflight-demo test-ops test-upgrade latency python wheel test-install test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak gc smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench nightly clean-demo
+.PHONY: help preflight build demo test test-deploy test-docs test-guide test-preflight test-preflight-demo test-ops test-upgrade latency python wheel test-install test-systemd test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak gc smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench nightly clean-demo
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -65,6 +65,9 @@ wheel: preflight ## build the wheel, with the Python package and the programs, i
 
 test-install: wheel ## install the wheel in clean Debian roots with only Python, run a batch within a minute, and kill the leader (2 min, needs root)
 	@bash tests/install/check.sh "$(TARGET)"/wheels/*.whl "$(TARGET)/install"
+
+test-systemd: build ## run a cluster and a worker with the systemd units, in a clean Debian root that systemd boots (4 min, needs root)
+	@bash tests/systemd/check.sh "$(TARGET)/debug" "$(TARGET)/systemd"
 
 test-vllm: build python wheel ## test with vLLM on this CPU; creates an environment of 6 GB once
 	@set -e; python="$$(bash tests/vllm/setup.sh)"; \

@@ -51,9 +51,15 @@ timeout --kill-after 20 "$limit_s" unshare --mount --pid --fork --kill-child bas
   for directory in dev sys; do mount --rbind "/$directory" "$1/host/$directory"; done
   mount --bind "$1/container" "$1/host/mnt"
   # Registered nowhere: this machine need not run systemd.
-  exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin UNIFIED_CGROUP_HIERARCHY=1 chroot "$1/host" systemd-nspawn --boot --register=no --keep-unit \
-    --private-network --link-journal=no --console=pipe --directory=/mnt' - "$work" </dev/null >"$work/console" 2>&1 &
+  exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin UNIFIED_CGROUP_HIERARCHY=1 \
+    chroot "$1/host" systemd-nspawn --boot --register=no --keep-unit --private-network \
+      --link-journal=no --console=pipe --directory=/mnt' - "$work" </dev/null >"$work/console" 2>&1 &
 container=$!
 touch "$root/project/output"
 tail -n +1 --follow --pid="$container" "$root/project/output"
-wait "$container" && container= || { tail -n 20 "$work/console"; echo "systemd: FAILED" >&2; exit 1; }
+status=0
+wait "$container" || status=$?
+container=
+# No part of the project starts before the script.
+[ -s "$root/project/output" ] || not_run "systemd does not boot in a container: $(tail -n 1 "$work/console")"
+[ "$status" = 0 ] || { tail -n 20 "$work/console"; echo "systemd: FAILED with status $status" >&2; exit 1; }

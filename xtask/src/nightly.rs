@@ -48,6 +48,7 @@ const ITEMS: &[Item] = &[
     item("test-upgrade", 4, ""),
     item("test-preflight-demo", 4, ROOT),
     item("test-install", 4, ROOT),
+    item("test-systemd", 4, ROOT),
     item("test-torch", 4, TORCH),
     item("test-vllm", 4, VLLM),
     item("bench", 4, ""),
