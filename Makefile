@@ -73,6 +73,9 @@ test-install: wheel ## install the wheel in clean Debian roots with only Python,
 test-slurm: build ## run deploy/slurm with Debian's packages of Slurm in a clean Debian root: start, cancel, requeue and time out workers during a batch (4 min, needs root)
 	@bash tests/slurm/check.sh "$(TARGET)/debug" "$(TARGET)/slurm"
 
+test-systemd: build ## run a cluster and a worker with the systemd units, in a clean Debian root that systemd boots (4 min, needs root)
+	@bash tests/systemd/check.sh "$(TARGET)/debug" "$(TARGET)/systemd"
+
 test-vllm: build python wheel ## test with vLLM on this CPU; creates an environment of 6 GB once
 	@set -e; python="$$(bash tests/vllm/setup.sh)"; \
 	  ROLLOUT_VLLM_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python" \

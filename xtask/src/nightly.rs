@@ -50,6 +50,7 @@ const ITEMS: &[Item] = &[
     item("test-preflight-demo", 4, ROOT),
     item("test-install", 4, ROOT),
     item("test-slurm", 4, ROOT),
+    item("test-systemd", 4, ROOT),
     item("test-torch", 4, TORCH),
     item("test-vllm", 4, VLLM),
     item("bench", 4, ""),
