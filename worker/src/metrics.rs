@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_liveness_probe_is_told_ok_and_an_unknown_path_is_not_found() {
+    fn healthz_answers_ok_and_an_unknown_path_is_not_found() {
         let handle = PrometheusBuilder::new().build_recorder().handle();
         let healthz = page(b"GET /healthz HTTP/1.1\r\n\r\n", &handle);
         assert_eq!(healthz, ("200 OK", "ok\n".to_owned()));
