@@ -28,8 +28,9 @@ const LIMIT: Duration = Duration::from_secs(60 * 60);
 /// The verification report in the folder of a release.
 const REPORT: &str = "verification.md";
 
-/// Packages by name: with `--workspace` cargo would add the features that the fuzz targets ask for.
-const PROGRAMS: &[&str] = &[
+/// The arguments of the build. Packages by name: with `--workspace` cargo would add the features that the fuzz targets
+/// ask for.
+const RELEASE_BUILD: &[&str] = &[
     "--release",
     "--locked",
     "--bins",
@@ -91,7 +92,7 @@ impl FolderArgs {
 /// # Errors
 /// When the build fails.
 pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
-    artifacts::folder(&artifacts::build(workspace, PROGRAMS)?)
+    artifacts::folder(&artifacts::build(workspace, RELEASE_BUILD)?)
 }
 
 /// Runs a step of a release. Without one, builds and checks the programs. Returns whether all passed.
