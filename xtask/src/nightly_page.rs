@@ -82,6 +82,7 @@ impl Entry {
 }
 
 /// What all entries have in common.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Conditions {
     pub(crate) commit: String,
     /// A sentence.
