@@ -33,6 +33,8 @@ KEYS = {
     "job": {"needs", "runs-on", "timeout-minutes", "permissions", "steps"},
     "step": {"uses", "with", "run", "env", "if"},
 }
+# The commands that need earlier commits, or the main branch beside a tag.
+OF_HISTORY = re.compile(r"make nightly|cargo xtask release (package|verify)")
 PINNED = re.compile(r"uses: [\w.-]+/[\w./-]+@[0-9a-f]{40} # \S+")
 
 
@@ -66,12 +68,16 @@ def problems(text):
                 found.append(f"{place}: pull requests run on a machine of the project")
             if content.get("permissions", READ) != READ:
                 found.append(f"{place}: a machine of the project may do more than read")
+        checkouts = [step["with"] for step in content["steps"] if step.get("uses", "").startswith("actions/checkout@")]
+        if any(OF_HISTORY.match(step.get("run", "")) for step in content["steps"]):
+            if [checkout.get("fetch-depth") for checkout in checkouts] != [0]:
+                found.append(f"{place}: a checkout without the history")
+        if any(checkout["persist-credentials"] for checkout in checkouts):
+            found.append(f"{place}: keeps credentials in the checkout")
         for step in content["steps"]:
             found += unknown_keys(place, "step", step)
             if "run" in step and not COMMAND.fullmatch(step["run"]):
                 found.append(f"{place}: runs {step['run']}")
-            if step.get("uses", "").startswith("actions/checkout@") and step["with"]["persist-credentials"]:
-                found.append(f"{place}: keeps credentials in the checkout")
     return found
 
 
@@ -106,6 +112,7 @@ class Workflows(unittest.TestCase):
             ("  push:\n", "  workflow_run:\n  push:\n", "a secret, or an event"),
             ("  push:\n", "  pull_request:\n  push:\n", "release/verify: pull requests run on a machine"),
             ("persist-credentials: false", "persist-credentials: true", "release/package: keeps credentials"),
+            ("fetch-depth: 0", "fetch-depth: 1", "release/package: a checkout without the history"),
             ("run: make preflight", "run: make preflight\n        shell: python", "key shell of a step"),
             ("run: make preflight", "run: make preflight\n        working-directory: /", "key working-directory"),
             ("    timeout-minutes: 180\n", "    timeout-minutes: 180\n    container: a\n", "key container of a job"),

@@ -10,6 +10,7 @@ mod package;
 mod prepare;
 mod provenance;
 mod publish;
+mod tag;
 mod verify;
 mod version;
 

@@ -7,7 +7,7 @@
 
 use super::provenance::{self, Build, PROVENANCE, Toolchain};
 use super::version::Version;
-use super::{Dependencies, changelog, checked_build, checksums, prepare, verify};
+use super::{Dependencies, changelog, checked_build, checksums, prepare, tag, verify};
 use crate::report::Report;
 use crate::run::output;
 use crate::workspace::Workspace;
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 pub(super) struct PackageArgs {
     #[command(flatten)]
     folder: super::FolderArgs,
-    /// Fail unless this is the tag of the version, such as v0.2.0
+    /// Fail unless this is the tag of the version, such as v0.2.0, at HEAD, and on the main branch of `origin`
     #[arg(long)]
     tag: Option<String>,
     /// URI of the system that builds, for the provenance [default: a section of docs/releasing.md]
@@ -77,6 +77,10 @@ pub(super) fn run(workspace: &Workspace, args: &PackageArgs) -> Result<bool> {
     let empty = std::fs::read_dir(&folder)?.next().is_none();
     ensure!(empty, "{} has files: remove it, or name another folder", folder.display());
     let mut report = Report::begin("release package");
+    if let Some(tag) = &args.tag {
+        let not_run = tag::check(&workspace.root, tag, &commit)?;
+        not_run.into_iter().for_each(|what| report.not_run(what));
+    }
     let started = provenance::now()?;
     let toolchain = Toolchain::find(workspace)?;
     let builder = args.builder.clone();

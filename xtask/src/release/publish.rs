@@ -5,9 +5,9 @@
 //! Absent: the tag, and making the draft public.
 
 use super::version::Version;
-use super::{FolderArgs, REPORT, changelog, checksums, provenance};
+use super::{FolderArgs, REPORT, changelog, checksums, provenance, tag};
 use crate::nightly_page::{Entry, Outcome, read as read_report};
-use crate::run::{output, plain};
+use crate::run::plain;
 use crate::workspace::Workspace;
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub(super) fn run(workspace: &Workspace, args: &PublishArgs) -> Result<bool> {
         let copied = std::fs::copy(report, folder.join(REPORT));
         copied.with_context(|| report.display().to_string())?;
     }
-    let files = complete(&folder, &tagged(workspace, version)?)?;
+    let files = complete(&folder, &tag::commit(&workspace.root, &version.tag())?)?;
     let changelog = workspace.root.join("CHANGELOG.md");
     let changelog = std::fs::read_to_string(changelog).context("CHANGELOG.md")?;
     let notes = workspace.target.join("release-notes.md");
@@ -44,14 +44,6 @@ pub(super) fn run(workspace: &Workspace, args: &PublishArgs) -> Result<bool> {
     let mut gh = workspace.command("gh", &options);
     gh.arg("--notes-file").arg(notes).args(files);
     Ok(plain(gh)?.success())
-}
-
-/// The commit of the version's tag.
-fn tagged(workspace: &Workspace, version: Version) -> Result<String> {
-    let tag = version.tag();
-    let commit = format!("refs/tags/{tag}^{{commit}}");
-    let found = output(workspace.command("git", &["rev-parse", "--verify", commit.as_str()]));
-    found.with_context(|| format!("this clone has no tag {tag}"))
 }
 
 /// The files of a complete release of this commit.
