@@ -4,10 +4,10 @@
 //! a verification report of the same commit, in which something passed and nothing failed.
 //! Absent: the tag, and making the draft public.
 
+use super::github::Repository;
 use super::version::Version;
 use super::{FolderArgs, REPORT, changelog, checksums, provenance, tag};
 use crate::nightly_page::{Entry, Outcome, read as read_report};
-use crate::run::plain;
 use crate::workspace::Workspace;
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
@@ -21,11 +21,11 @@ pub(super) struct PublishArgs {
     report: Option<PathBuf>,
 }
 
-/// Creates the draft with GitHub's program `gh`.
+/// Creates the draft in the repository that the changelog links to.
 ///
 /// # Errors
 /// When the tag is missing, the folder is incomplete or of another commit, the changelog has no section of the version,
-/// or `gh` cannot be started.
+/// GitHub has a release with the tag, or `gh` cannot be started.
 pub(super) fn run(workspace: &Workspace, args: &PublishArgs) -> Result<bool> {
     let version = Version::present(workspace)?;
     let folder = args.folder.path(workspace, version)?;
@@ -39,11 +39,9 @@ pub(super) fn run(workspace: &Workspace, args: &PublishArgs) -> Result<bool> {
     let notes = workspace.target.join("release-notes.md");
     std::fs::write(&notes, changelog::notes(&changelog, version)?).context("the notes")?;
     let (tag, title) = (version.tag(), format!("rollout {version}"));
-    let options =
-        ["release", "create", tag.as_str(), "--draft", "--verify-tag", "--title", title.as_str()];
-    let mut gh = workspace.command("gh", &options);
-    gh.arg("--notes-file").arg(notes).args(files);
-    Ok(plain(gh)?.success())
+    let repository = Repository::at(changelog::repository(&changelog)?)?;
+    repository.check_free(workspace, &tag)?;
+    repository.draft(workspace, (&tag, &title), &notes, &files)
 }
 
 /// The files of a complete release of this commit.
