@@ -6,6 +6,7 @@
 
 mod changelog;
 mod checksums;
+mod first;
 mod github;
 mod package;
 mod prepare;
