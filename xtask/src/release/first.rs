@@ -58,15 +58,15 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         git(&["init", "--quiet"]);
-        write("docs/ä.md", "Status: no release\n  exists yet: build it.\n");
+        write("pages/ä.md", "Status: no release\n  exists yet: build it.\n");
         write("CHANGELOG.md", "No release exists yet.\n");
         write("README.md", "A release exists.\n");
         write("xtask/src/release/first.rs", "no release exists yet\n");
         git(&["add", "--all"]);
         write("notes.txt", "no release exists yet\n");
         let refused = check(root).unwrap_err().to_string();
-        assert!(refused.ends_with(": CHANGELOG.md, docs/ä.md"), "{refused}");
-        write("docs/ä.md", "Releases are on GitHub.\n");
+        assert!(refused.ends_with(": CHANGELOG.md, pages/ä.md"), "{refused}");
+        write("pages/ä.md", "Releases are on GitHub.\n");
         write("CHANGELOG.md", "- A.\n");
         check(root).unwrap();
     }
