@@ -77,9 +77,10 @@ pub(super) fn run(workspace: &Workspace, args: &PackageArgs) -> Result<bool> {
     let empty = std::fs::read_dir(&folder)?.next().is_none();
     ensure!(empty, "{} has files: remove it, or name another folder", folder.display());
     let mut report = Report::begin("release package");
-    if let Some(tag) = &args.tag {
-        let not_run = tag::check(&workspace.root, tag, &commit)?;
-        not_run.into_iter().for_each(|what| report.not_run(what));
+    if let Some(tag) = &args.tag
+        && let Some(what) = tag::check(&workspace.root, tag, &commit)?
+    {
+        report.not_run(what);
     }
     let started = provenance::now()?;
     let toolchain = Toolchain::find(workspace)?;
