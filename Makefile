@@ -168,7 +168,7 @@ test-deny: ## check licenses and sources of the dependencies, banned crates and 
 	@bash tests/deny/check.sh "$(TARGET)/deny-tools"
 
 deny: ## run test-deny, and check for known vulnerabilities if the database can be fetched: before a release
-	@bash tests/deny/check.sh "$(TARGET)/deny-tools" advisories
+	@bash tests/deny/check.sh "$(TARGET)/deny-tools" advisories-if-possible
 
 lint: preflight ## check formatting and clippy, with warnings as errors, and run test-deny
 	$(XTASK) lint

@@ -27,7 +27,19 @@ PERMISSIONS = {
 }
 # A variable of the shell is data; an expression of GitHub would become a part of the script.
 COMMAND = re.compile(r'(?:make|cargo xtask|\.ci/run)(?: [\w./=-]+| "(?:\$\w+|[\w./-])*")*')
+# All other keys are refused: `shell`, `working-directory`, `defaults` and `container` change what a command does.
+KEYS = {
+    "workflow": {"name", "on", True, "permissions", "concurrency", "jobs"},
+    "job": {"needs", "runs-on", "timeout-minutes", "permissions", "steps"},
+    "step": {"uses", "with", "run", "env", "if"},
+}
+# The commands that need earlier commits, or the main branch beside a tag.
+OF_HISTORY = re.compile(r"make nightly|cargo xtask release (package|verify)")
 PINNED = re.compile(r"uses: [\w.-]+/[\w./-]+@[0-9a-f]{40} # \S+")
+
+
+def unknown_keys(place, kind, content):
+    return [f"{place}: key {key} of a {kind}" for key in content if key not in KEYS[kind]]
 
 
 def problems(text):
@@ -37,6 +49,7 @@ def problems(text):
     # YAML 1.1 reads `on` as true.
     events = workflow.get("on", workflow.get(True))
     found = [f"uses {line.strip()}" for line in text.splitlines() if "uses:" in line and not PINNED.search(line)]
+    found += unknown_keys(name, "workflow", workflow)
     if workflow.get("permissions") != READ:
         found.append(f"permissions {workflow.get('permissions')}")
     if "group" not in workflow.get("concurrency", {}):
@@ -45,6 +58,7 @@ def problems(text):
         found.append("a secret, or an event that gives pull requests of others the permissions of the repository")
     for job, content in jobs.items():
         place = f"{name}/{job}"
+        found += unknown_keys(place, "job", content)
         if content.get("permissions", READ) != PERMISSIONS.get((name, job), READ):
             found.append(f"{place}: permissions {content['permissions']}")
         if "timeout-minutes" not in content:
@@ -54,11 +68,16 @@ def problems(text):
                 found.append(f"{place}: pull requests run on a machine of the project")
             if content.get("permissions", READ) != READ:
                 found.append(f"{place}: a machine of the project may do more than read")
+        checkouts = [step["with"] for step in content["steps"] if step.get("uses", "").startswith("actions/checkout@")]
+        if any(OF_HISTORY.match(step.get("run", "")) for step in content["steps"]):
+            if [checkout.get("fetch-depth") for checkout in checkouts] != [0]:
+                found.append(f"{place}: a checkout without the history")
+        if any(checkout["persist-credentials"] for checkout in checkouts):
+            found.append(f"{place}: keeps credentials in the checkout")
         for step in content["steps"]:
+            found += unknown_keys(place, "step", step)
             if "run" in step and not COMMAND.fullmatch(step["run"]):
                 found.append(f"{place}: runs {step['run']}")
-            if step.get("uses", "").startswith("actions/checkout@") and step["with"]["persist-credentials"]:
-                found.append(f"{place}: keeps credentials in the checkout")
     return found
 
 
@@ -76,26 +95,34 @@ class Workflows(unittest.TestCase):
 
     def test_each_rule_finds_what_breaks_it(self):
         text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
-        for old, new in (
-            ("@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1", "@v7"),
-            ("permissions:\n  contents: read\n", ""),
-            ("permissions:\n  contents: read\n", "permissions: write-all\n"),
-            ("      attestations: write\n", "      attestations: write\n      contents: write\n"),
-            ("  group: release-", "  groups: release-"),
-            ("    timeout-minutes: 180\n", ""),
-            ("run: make preflight", "run: cargo build"),
-            ("run: make preflight", "run: make preflight && curl example.com"),
-            ('"$GITHUB_REF_NAME"', "${{ github.ref_name }}"),
-            ("github.token", "secrets.TOKEN"),
-            ("github.token", "secrets['TOKEN']"),
-            ("runs-on: ubuntu-22.04", "runs-on: [rollout-nightly]"),
-            ("  push:\n", "  pull_request_target:\n  push:\n"),
-            ("  push:\n", "  pull_request:\n  push:\n"),
-            ("persist-credentials: false", "persist-credentials: true"),
+        for old, new, finding in (
+            ("@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1", "@v7", "uses - uses: actions/checkout@v7"),
+            ("permissions:\n  contents: read\n", "", "permissions None"),
+            ("permissions:\n  contents: read\n", "permissions: write-all\n", "permissions write-all"),
+            ("      attestations: write\n", "      attestations: write\n      contents: write\n", "permissions {"),
+            ("  group: release-", "  groups: release-", "no concurrency group"),
+            ("    timeout-minutes: 180\n", "", "release/package: no timeout"),
+            ("run: make preflight", "run: cargo build", "release/package: runs cargo build"),
+            ("run: make preflight", "run: make preflight && curl example.com", "runs make preflight && curl"),
+            ('"$GITHUB_REF_NAME"', "${{ github.ref_name }}", "release/package: runs cargo xtask release package"),
+            ("github.token", "secrets.TOKEN", "a secret, or an event"),
+            ("github.token", "secrets['TOKEN']", "a secret, or an event"),
+            ("runs-on: ubuntu-22.04", "runs-on: [rollout-nightly]", "release/package: a machine of the project may do"),
+            ("  push:\n", "  pull_request_target:\n  push:\n", "a secret, or an event"),
+            ("  push:\n", "  workflow_run:\n  push:\n", "a secret, or an event"),
+            ("  push:\n", "  pull_request:\n  push:\n", "release/verify: pull requests run on a machine"),
+            ("persist-credentials: false", "persist-credentials: true", "release/package: keeps credentials"),
+            ("fetch-depth: 0", "fetch-depth: 1", "release/package: a checkout without the history"),
+            ("run: make preflight", "run: make preflight\n        shell: python", "key shell of a step"),
+            ("run: make preflight", "run: make preflight\n        working-directory: /", "key working-directory"),
+            ("    timeout-minutes: 180\n", "    timeout-minutes: 180\n    container: a\n", "key container of a job"),
+            ("jobs:\n", "defaults: {run: {shell: python}}\njobs:\n", "release: key defaults of a workflow"),
         ):
             with self.subTest(new):
                 self.assertIn(old, text)
-                self.assertNotEqual(problems(text.replace(old, new, 1)), [])
+                found = problems(text.replace(old, new, 1))
+                self.assertEqual(len(found), 1, found)
+                self.assertIn(finding, found[0])
 
     def test_an_action_has_the_same_commit_everywhere(self):
         found = {}

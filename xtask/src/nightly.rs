@@ -6,7 +6,7 @@
 
 use crate::libtest;
 use crate::nightly_page::{Entry, Findings, KILL_MATRIX, Outcome, is_benchmark, page};
-use crate::nightly_report::{NightlyReport, ReportCopy, conditions};
+use crate::nightly_report::{NightlyReport, ReportFile, conditions};
 use crate::run::watched;
 use crate::seeded;
 use crate::workspace::Workspace;
@@ -82,33 +82,42 @@ pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<bool> {
         ITEMS.iter().for_each(|item| println!("{}", item.target));
         return Ok(true);
     }
-    run_selected(workspace, &args.only, None)
+    run_selected(workspace, &args.only, ReportFile::of_today(workspace)?)
 }
 
-/// Runs the items with these names, or all if there is no name, and writes the report after each.
+/// Runs the items with these names, or all if there is no name, and writes the report after each. Returns whether the
+/// report has no failure.
 ///
 /// # Errors
 /// When a name is unknown, or the report cannot be written.
 pub(crate) fn run_selected(
     workspace: &Workspace,
     only: &[String],
-    copy: Option<ReportCopy>,
+    file: ReportFile,
 ) -> Result<bool> {
     for only in only {
         let known = ITEMS.iter().any(|item| item.target == only);
         ensure!(known, "nothing is named {only}; `cargo xtask nightly --list` lists the names");
     }
     let is_selected = |item: &Item| only.is_empty() || only.iter().any(|only| only == item.target);
-    let entries = ITEMS.iter().map(|item| match is_selected(item) {
-        true => Entry::not_run(item.target, "the run was interrupted before it"),
-        false => Entry::not_run(item.target, "not selected"),
-    });
-    let mut report = NightlyReport::begin(workspace, entries.collect(), copy)?;
+    let conditions = conditions(workspace);
+    let earlier = file.earlier(&conditions)?;
+    let entries = ITEMS.iter().map(|item| before(item, is_selected(item), &earlier)).collect();
+    let mut report = NightlyReport::begin(file, conditions, entries)?;
     for (place, item) in ITEMS.iter().enumerate().filter(|(_, item)| is_selected(item)) {
         let (outcome, took, findings) = one(workspace, item);
         report.set(place, outcome, took, findings)?;
     }
     Ok(report.end())
+}
+
+/// The entry of an item before anything runs. An item that is not selected keeps its earlier result.
+fn before(item: &Item, selected: bool, earlier: &[Entry]) -> Entry {
+    if selected {
+        return Entry::not_run(item.target, "the run was interrupted before it");
+    }
+    let found = earlier.iter().find(|entry| entry.name == item.target);
+    found.map_or_else(|| Entry::not_run(item.target, "not selected"), Entry::clone)
 }
 
 /// The page if nothing runs, for this reason.
@@ -226,6 +235,18 @@ mod tests {
     fn the_benchmarks_and_the_kill_matrix_are_items() {
         assert!(ITEMS.iter().any(|item| item.target == KILL_MATRIX));
         assert!(ITEMS.iter().filter(|item| is_benchmark(item.target)).count() >= 4);
+    }
+
+    #[test]
+    fn only_an_item_that_is_not_selected_keeps_its_earlier_result() {
+        let passed = Outcome::Passed { not_run: Vec::new() };
+        let earlier = [Entry { outcome: passed, ..Entry::not_run("soak", "") }];
+        let result = |name: &'static str, selected: bool| {
+            before(&item(name, 1, ""), selected, &earlier).result()
+        };
+        assert_eq!(result("soak", false), "passed");
+        assert_eq!(result("soak", true), "NOT RUN: the run was interrupted before it");
+        assert_eq!(result("gc", false), "NOT RUN: not selected");
     }
 
     #[test]

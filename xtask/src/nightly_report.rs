@@ -1,9 +1,10 @@
-//! Owns: the report of a nightly run: a page in `docs/nightly`, its line in the index there, and a copy for a release.
+//! Owns: the file of a report: a page in `docs/nightly` and its line in the index there, or the report of a release.
 //!
 //! Invariant: the page is written anew after each item. An interrupted run leaves a page that says what it did not reach.
+//! The report of a release changes no tracked file: the commit would be dirty for the next part of the report.
 //! Absent: what is run, and the text of the page (`nightly_page`).
 
-use crate::nightly_page::{Conditions, Entry, Findings, Outcome, page};
+use crate::nightly_page::{Conditions, Entry, Findings, Outcome, page, read};
 use crate::run::output;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
@@ -14,35 +15,68 @@ use std::time::Duration;
 /// The reports of one day: later ones get a number.
 const OF_A_DAY_MAX: u32 = 100;
 
-/// A second file with the same page, under another title.
-pub(crate) struct ReportCopy {
-    pub(crate) path: PathBuf,
-    pub(crate) title: String,
+/// Where a report is written.
+pub(crate) struct ReportFile {
+    path: PathBuf,
+    title: String,
+    /// The name in the index of its folder; none for the report of a release.
+    listed: Option<String>,
 }
 
-pub(crate) struct NightlyReport {
-    folder: PathBuf,
-    name: String,
-    conditions: Conditions,
-    entries: Vec<Entry>,
-    copy: Option<ReportCopy>,
-}
-
-impl NightlyReport {
-    /// Begins the page of today.
+impl ReportFile {
+    /// The next page of today in `docs/nightly`.
     ///
     /// # Errors
-    /// When it cannot be written.
-    pub(crate) fn begin(
-        workspace: &Workspace,
-        entries: Vec<Entry>,
-        copy: Option<ReportCopy>,
-    ) -> Result<Self> {
+    /// When there are too many.
+    pub(crate) fn of_today(workspace: &Workspace) -> Result<Self> {
         let folder = workspace.root.join("docs/nightly");
         let mut date = Command::new("date");
         date.args(["-u", "+%Y-%m-%d"]);
         let name = free_name(&folder, &output(date)?)?;
-        let report = Self { folder, name, conditions: conditions(workspace), entries, copy };
+        let (path, title) = (folder.join(format!("{name}.md")), format!("Nightly run of {name}"));
+        Ok(Self { path, title, listed: Some(name) })
+    }
+
+    pub(crate) fn of_release(path: PathBuf, title: String) -> Self {
+        Self { path, title, listed: None }
+    }
+
+    /// The entries that are in the file, if they are of this commit and this machine.
+    ///
+    /// # Errors
+    /// When the file is not a report.
+    pub(crate) fn earlier(&self, conditions: &Conditions) -> Result<Vec<Entry>> {
+        if !self.path.exists() {
+            return Ok(Vec::new());
+        }
+        let path = self.path.display();
+        let text = std::fs::read_to_string(&self.path).with_context(|| path.to_string())?;
+        let (of, entries) = read(&text).with_context(|| format!("{path} is not a report"))?;
+        if of == *conditions {
+            return Ok(entries);
+        }
+        println!("{path} is of another commit or machine: its results are replaced");
+        Ok(Vec::new())
+    }
+}
+
+pub(crate) struct NightlyReport {
+    file: ReportFile,
+    conditions: Conditions,
+    entries: Vec<Entry>,
+}
+
+impl NightlyReport {
+    /// Begins a report, and writes its page.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn begin(
+        file: ReportFile,
+        conditions: Conditions,
+        entries: Vec<Entry>,
+    ) -> Result<Self> {
+        let report = Self { file, conditions, entries };
         report.write()?;
         Ok(report)
     }
@@ -66,10 +100,7 @@ impl NightlyReport {
 
     /// Prints what was not run, then what failed. Returns whether nothing failed.
     pub(crate) fn end(self) -> bool {
-        println!("\n== nightly: {}", self.page_path().display());
-        if let Some(copy) = &self.copy {
-            println!("== copy: {}", copy.path.display());
-        }
+        println!("\n== nightly: {}", self.file.path.display());
         let mut failed = Vec::new();
         for entry in &self.entries {
             match &entry.outcome {
@@ -86,25 +117,15 @@ impl NightlyReport {
         passed
     }
 
-    fn page_path(&self) -> PathBuf {
-        self.folder.join(format!("{}.md", self.name))
-    }
-
     fn write(&self) -> Result<()> {
-        let title = format!("Nightly run of {}", self.name);
-        self.write_page(&self.page_path(), &title)?;
-        if let Some(ReportCopy { path, title }) = &self.copy {
-            self.write_page(path, title)?;
-        }
-        let index = self.folder.join("README.md");
-        let text = std::fs::read_to_string(&index).with_context(|| index.display().to_string())?;
-        let text = indexed(&text, &self.name, &self.summary());
-        std::fs::write(&index, text).with_context(|| index.display().to_string())
-    }
-
-    fn write_page(&self, path: &Path, title: &str) -> Result<()> {
+        let ReportFile { path, title, listed } = &self.file;
         let page = page(title, &self.conditions, &self.entries);
-        std::fs::write(path, page).with_context(|| path.display().to_string())
+        std::fs::write(path, page).with_context(|| path.display().to_string())?;
+        let Some(name) = listed else { return Ok(()) };
+        let index = path.with_file_name("README.md");
+        let text = std::fs::read_to_string(&index).with_context(|| index.display().to_string())?;
+        let text = indexed(&text, name, &self.summary());
+        std::fs::write(&index, text).with_context(|| index.display().to_string())
     }
 
     fn summary(&self) -> String {
@@ -167,28 +188,52 @@ mod tests {
         assert_eq!(second, format!("{again}- [2026-11-27-2](2026-11-27-2.md): 3 passed\n"));
     }
 
-    #[test]
-    fn a_copy_follows_the_page_and_a_failure_fails_the_report() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::write(at("README.md"), "# Nightly runs\n").unwrap();
+    fn conditions() -> Conditions {
+        Conditions { commit: "4f2c".into(), machine: "Machine: 2 cores.".into() }
+    }
+
+    /// Three items: one passed, one failed, and one did not run.
+    fn reported(file: ReportFile) -> NightlyReport {
         let entries = ["soak", "fuzz", "latency"].map(|name| Entry::not_run(name, "interrupted"));
-        let mut report = NightlyReport {
-            folder: folder.path().to_owned(),
-            name: "2026-11-27".into(),
-            conditions: Conditions { commit: "4f2c".into(), machine: "Machine: 2 cores.".into() },
-            entries: entries.into(),
-            copy: Some(ReportCopy { path: at("verification.md"), title: "Verification".into() }),
-        };
+        let mut report = NightlyReport::begin(file, conditions(), entries.into()).unwrap();
         let took = Duration::from_secs(7);
         let passed = Outcome::Passed { not_run: Vec::new() };
         report.set(0, passed, took, Findings::default()).unwrap();
         report.set(1, Outcome::Failed("no".into()), took, Findings::default()).unwrap();
-        assert_eq!(report.summary(), "1 passed, 1 failed, 1 not run");
+        report
+    }
+
+    #[test]
+    fn a_nightly_report_is_listed_and_a_failure_fails_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("README.md"), "# Nightly runs\n").unwrap();
+        let (path, title) = (at("2026-11-27.md"), "Nightly run".to_owned());
+        let report = reported(ReportFile { path, title, listed: Some("2026-11-27".into()) });
         let page = std::fs::read_to_string(at("2026-11-27.md")).unwrap();
-        let copy = std::fs::read_to_string(at("verification.md")).unwrap();
-        assert_eq!(page.replace("# Nightly run of 2026-11-27", "# Verification"), copy);
-        assert!(copy.contains("| latency | NOT RUN: interrupted | 0 |"), "{copy}");
+        assert!(page.contains("| latency | NOT RUN: interrupted | 0 |"), "{page}");
+        let index = std::fs::read_to_string(at("README.md")).unwrap();
+        let line = "- [2026-11-27](2026-11-27.md): 1 passed, 1 failed, 1 not run\n";
+        assert_eq!(index, format!("# Nightly runs\n{line}"));
         assert!(!report.end());
+    }
+
+    #[test]
+    fn the_report_of_a_release_is_one_file_that_keeps_results_of_the_same_commit_and_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("verification.md");
+        let file = || ReportFile::of_release(path.clone(), "Verification".into());
+        assert!(file().earlier(&conditions()).unwrap().is_empty());
+        reported(file());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        let results = |conditions: &Conditions| -> Vec<String> {
+            file().earlier(conditions).unwrap().iter().map(Entry::result).collect()
+        };
+        let expected = ["passed", "FAILED: no", "NOT RUN: interrupted"];
+        assert_eq!(results(&conditions()), expected);
+        assert!(results(&Conditions { commit: "4f2c-dirty".into(), ..conditions() }).is_empty());
+        assert!(results(&Conditions { machine: "Another.".into(), ..conditions() }).is_empty());
+        std::fs::write(&path, "a").unwrap();
+        assert!(file().earlier(&conditions()).is_err());
     }
 }

@@ -6,10 +6,13 @@
 
 mod changelog;
 mod checksums;
+mod first;
+mod github;
 mod package;
 mod prepare;
 mod provenance;
 mod publish;
+mod tag;
 mod verify;
 mod version;
 
@@ -28,8 +31,30 @@ const LIMIT: Duration = Duration::from_secs(60 * 60);
 /// The verification report in the folder of a release.
 const REPORT: &str = "verification.md";
 
-/// Packages by name: with `--workspace` cargo would add the features that the fuzz targets ask for.
-const PROGRAMS: &[&str] = &[
+/// Whether the dependencies are checked before a build. The database of known vulnerabilities is on the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dependencies {
+    Unchecked,
+    /// What cannot be checked is reported as not run.
+    CheckedIfPossible,
+    /// What cannot be checked is a failure.
+    Checked,
+}
+
+impl Dependencies {
+    /// The argument of `tests/deny/check.sh`; none if it is not called.
+    fn argument(self) -> Option<&'static str> {
+        match self {
+            Self::Unchecked => None,
+            Self::CheckedIfPossible => Some("advisories-if-possible"),
+            Self::Checked => Some("advisories"),
+        }
+    }
+}
+
+/// The arguments of the build. Packages by name: with `--workspace` cargo would add the features that the fuzz targets
+/// ask for.
+const RELEASE_BUILD: &[&str] = &[
     "--release",
     "--locked",
     "--bins",
@@ -91,7 +116,7 @@ impl FolderArgs {
 /// # Errors
 /// When the build fails.
 pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
-    artifacts::folder(&artifacts::build(workspace, PROGRAMS)?)
+    artifacts::folder(&artifacts::build(workspace, RELEASE_BUILD)?)
 }
 
 /// Runs a step of a release. Without one, builds and checks the programs. Returns whether all passed.
@@ -106,7 +131,11 @@ pub(crate) fn run(workspace: &Workspace, args: &ReleaseArgs) -> Result<bool> {
         Some(Step::Publish(args)) => publish::run(workspace, args),
         None => {
             let mut report = Report::begin("release");
-            checked_build(workspace, &mut report, args.build_only);
+            let dependencies = match args.build_only {
+                true => Dependencies::Unchecked,
+                false => Dependencies::CheckedIfPossible,
+            };
+            checked_build(workspace, &mut report, dependencies);
             let commit = workspace.commit.as_deref().unwrap_or("unknown");
             println!("commit: {commit}");
             Ok(report.end())
@@ -114,14 +143,18 @@ pub(crate) fn run(workspace: &Workspace, args: &ReleaseArgs) -> Result<bool> {
     }
 }
 
-/// Checks the dependencies unless told not to, builds the programs and searches them for seeded bugs. Returns the
-/// folder of the programs if all passed.
-fn checked_build(workspace: &Workspace, report: &mut Report, build_only: bool) -> Option<PathBuf> {
+/// Checks the dependencies, builds the programs and searches them for seeded bugs. Returns the folder of the programs if
+/// all passed.
+fn checked_build(
+    workspace: &Workspace,
+    report: &mut Report,
+    dependencies: Dependencies,
+) -> Option<PathBuf> {
     let mut passed = true;
-    if !build_only {
-        let tools = workspace.target.join("deny-tools");
-        let script = "bash tests/deny/check.sh \"$1\" advisories";
-        passed = report.step("dependencies", workspace.script(script, &[tools.as_path()]), LIMIT);
+    if let Some(argument) = dependencies.argument() {
+        let mut check = workspace.command("bash", &["tests/deny/check.sh"]);
+        check.arg(workspace.target.join("deny-tools")).arg(argument);
+        passed = report.step("dependencies", check, LIMIT);
     }
     let folder = report.try_stage("build", || build(workspace))?;
     let searched = report.try_stage("seeded bugs", || {

@@ -9,8 +9,6 @@ use anyhow::{Context as _, Result, ensure};
 
 const UNRELEASED: &str = "\n## [Unreleased]\n";
 const UNRELEASED_LINK: &str = "\n[Unreleased]: ";
-/// What the changelog says until the first release.
-const NONE_YET: &str = "No release exists yet";
 
 /// The address of the repository, which the link of the unreleased section begins with.
 ///
@@ -52,7 +50,6 @@ pub(super) fn released(changelog: &str, version: Version, date: &str) -> Result<
     let body = section(changelog, UNRELEASED)?;
     let says = |line: &str| !line.trim().is_empty() && !line.starts_with('#');
     ensure!(body.lines().any(says), "the section [Unreleased] of CHANGELOG.md is empty");
-    ensure!(!body.contains(NONE_YET), "[Unreleased] in CHANGELOG.md still says: {NONE_YET}");
     let heading = format!("\n## [{version}] - ");
     ensure!(!changelog.contains(&heading), "CHANGELOG.md has a section of {version} already");
     let (repository, before) = link(changelog)?;
@@ -140,7 +137,6 @@ mod tests {
             |text: &str| released(text, version("0.1.0"), "2026-11-29").unwrap_err().to_string();
         assert!(refused(&changelog("\n")).contains("is empty"));
         assert!(refused(&changelog("\n### Added\n\n")).contains("is empty"));
-        assert!(refused(&changelog("\nNo release exists yet. A.\n")).contains("still says"));
         assert!(refused("# Changelog\n").contains("no section"));
         let again = released(&changelog("\n- A.\n"), version("0.1.0"), "2026-11-29").unwrap();
         assert!(refused(&again).contains("is empty"));

@@ -7,7 +7,7 @@
 
 use super::provenance::{self, Build, PROVENANCE, Toolchain};
 use super::version::Version;
-use super::{changelog, checked_build, checksums, prepare, verify};
+use super::{Dependencies, changelog, checked_build, checksums, prepare, tag, verify};
 use crate::report::Report;
 use crate::run::output;
 use crate::workspace::Workspace;
@@ -23,12 +23,24 @@ const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 pub(super) struct PackageArgs {
     #[command(flatten)]
     folder: super::FolderArgs,
-    /// Fail unless this is the tag of the version, such as v0.2.0
+    /// Fail unless this is the tag of the version, such as v0.2.0, at HEAD, and on the main branch of `origin`
     #[arg(long)]
     tag: Option<String>,
     /// URI of the system that builds, for the provenance [default: a section of docs/releasing.md]
     #[arg(long, value_name = "URI")]
     builder: Option<String>,
+    /// Package even if the dependencies cannot be checked for known vulnerabilities; provenance.json then says so
+    #[arg(long)]
+    allow_no_advisories: bool,
+}
+
+impl PackageArgs {
+    fn dependencies(&self) -> Dependencies {
+        match self.allow_no_advisories {
+            true => Dependencies::CheckedIfPossible,
+            false => Dependencies::Checked,
+        }
+    }
 }
 
 /// A release that is being built.
@@ -65,12 +77,17 @@ pub(super) fn run(workspace: &Workspace, args: &PackageArgs) -> Result<bool> {
     let empty = std::fs::read_dir(&folder)?.next().is_none();
     ensure!(empty, "{} has files: remove it, or name another folder", folder.display());
     let mut report = Report::begin("release package");
+    if let Some(tag) = &args.tag
+        && let Some(what) = tag::check(&workspace.root, tag, &commit)?
+    {
+        report.not_run(what);
+    }
     let started = provenance::now()?;
     let toolchain = Toolchain::find(workspace)?;
     let builder = args.builder.clone();
     let release =
         Release { workspace, version, commit, seconds, folder, toolchain, started, builder };
-    if let Some(programs) = checked_build(workspace, &mut report, false) {
+    if let Some(programs) = checked_build(workspace, &mut report, args.dependencies()) {
         release.files(&mut report, &programs);
     }
     println!("{}: {}", version, release.folder.display());
@@ -92,7 +109,8 @@ impl Release<'_> {
         sbom.arg(&self.folder);
         report.step("SBOM", sbom, LIMIT).then_some(())?;
         report.try_stage("unchanged sources", || self.unchanged())?;
-        report.try_stage("provenance", || self.provenance())?;
+        let not_run = report.all_not_run().to_vec();
+        report.try_stage("provenance", || self.provenance(not_run))?;
         report.try_stage("verification report", || {
             verify::not_run(self.workspace, &self.folder, self.version)
         })?;
@@ -115,7 +133,7 @@ impl Release<'_> {
         command
     }
 
-    fn provenance(&self) -> Result<()> {
+    fn provenance(&self, not_run: Vec<String>) -> Result<()> {
         let changelog = self.workspace.root.join("CHANGELOG.md");
         let changelog = std::fs::read_to_string(changelog).context("CHANGELOG.md")?;
         let repository = changelog::repository(&changelog)?;
@@ -127,6 +145,7 @@ impl Release<'_> {
             builder: self.builder.clone().unwrap_or_else(by_hand),
             started: self.started.clone(),
             finished: provenance::now()?,
+            not_run,
         };
         let files = checksums::digests(&self.folder)?;
         let statement = provenance::statement(&build, &self.toolchain, &files);
@@ -159,6 +178,21 @@ fn copy_wheel(from: &Path, to: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
+
+    #[derive(Debug, clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: PackageArgs,
+    }
+
+    #[test]
+    fn only_a_flag_lets_a_release_pass_whose_dependencies_could_not_be_checked() {
+        let dependencies = |args: &[&str]| Cli::parse_from(args).args.dependencies();
+        assert_eq!(dependencies(&["package"]), Dependencies::Checked);
+        let allowed = dependencies(&["package", "--allow-no-advisories"]);
+        assert_eq!(allowed, Dependencies::CheckedIfPossible);
+    }
 
     #[test]
     fn the_one_wheel_is_copied_and_another_number_is_refused() {

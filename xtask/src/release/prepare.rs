@@ -3,8 +3,8 @@
 //! Invariant: every new text is made before the first file is written, so that a refusal changes nothing.
 //! Absent: the commit and the tag.
 
-use super::changelog;
 use super::version::{LINES, Version, images_set, line_set, lock_set};
+use super::{changelog, first};
 use crate::run::output;
 use crate::workspace::Workspace;
 use anyhow::{Context as _, Result, ensure};
@@ -21,9 +21,10 @@ type Texts = BTreeMap<PathBuf, String>;
 /// Prepares the commit of a release.
 ///
 /// # Errors
-/// When the tree has changes, or the version or the changelog does not fit.
+/// When the tree has changes, a file says that no release exists, or the version or the changelog does not fit.
 pub(super) fn run(workspace: &Workspace, version: Version) -> Result<bool> {
     clean(&workspace.root)?;
+    first::check(&workspace.root)?;
     let present = Version::present(workspace)?;
     let mut date = Command::new("date");
     date.args(["-u", "+%Y-%m-%d"]);

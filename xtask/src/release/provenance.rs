@@ -27,6 +27,8 @@ pub(super) struct Build {
     pub(super) builder: String,
     pub(super) started: String,
     pub(super) finished: String,
+    /// The checks that could not run, with the reasons.
+    pub(super) not_run: Vec<String>,
 }
 
 /// The compilers, libraries and settings of a build.
@@ -142,7 +144,12 @@ pub(super) fn statement(build: &Build, toolchain: &Toolchain, files: &[Digest]) 
             },
             "runDetails": {
                 "builder": {"id": build.builder},
-                "metadata": {"startedOn": build.started, "finishedOn": build.finished},
+                "metadata": {
+                    "startedOn": build.started,
+                    "finishedOn": build.finished,
+                    // Not a field of SLSA: fields of others have a prefix.
+                    "rollout_notRun": build.not_run,
+                },
             },
         },
     })
@@ -185,6 +192,7 @@ mod tests {
             builder: "https://example.com/b".into(),
             started: "2026-11-29T00:00:00Z".into(),
             finished: "2026-11-29T01:00:00Z".into(),
+            not_run: vec!["known vulnerabilities: no network".into()],
         }
     }
 
@@ -222,6 +230,13 @@ mod tests {
         let linked = definition(Some(archive));
         assert_eq!(linked["internalParameters"]["rocksdb"]["prebuilt"], true);
         assert_eq!(linked["resolvedDependencies"][2]["digest"]["sha256"], "bb");
+    }
+
+    #[test]
+    fn it_says_which_checks_could_not_run() {
+        let statement = statement(&build(), &toolchain(None), &[]);
+        let metadata = &statement["predicate"]["runDetails"]["metadata"];
+        assert_eq!(metadata["rollout_notRun"], json!(["known vulnerabilities: no network"]));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Owns: `cargo xtask release publish`: a draft of the release on GitHub, with its files and notes.
 //!
 //! Invariant: only a complete folder is uploaded: each file as SHA256SUMS lists it, built from the commit of the tag, and
-//! a verification report of the same commit, in which nothing failed.
+//! a verification report of the same commit, in which something passed and nothing failed.
 //! Absent: the tag, and making the draft public.
 
+use super::github::Repository;
 use super::version::Version;
-use super::{FolderArgs, REPORT, changelog, checksums, provenance};
-use crate::nightly_page::{commit_line, failed_lines};
-use crate::run::{output, plain};
+use super::{FolderArgs, REPORT, changelog, checksums, provenance, tag};
+use crate::nightly_page::{Entry, Outcome, read as read_report};
 use crate::workspace::Workspace;
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
@@ -21,11 +21,11 @@ pub(super) struct PublishArgs {
     report: Option<PathBuf>,
 }
 
-/// Creates the draft with GitHub's program `gh`.
+/// Creates the draft in the repository that the changelog links to.
 ///
 /// # Errors
 /// When the tag is missing, the folder is incomplete or of another commit, the changelog has no section of the version,
-/// or `gh` cannot be started.
+/// GitHub has a release with the tag, or `gh` cannot be started.
 pub(super) fn run(workspace: &Workspace, args: &PublishArgs) -> Result<bool> {
     let version = Version::present(workspace)?;
     let folder = args.folder.path(workspace, version)?;
@@ -33,25 +33,15 @@ pub(super) fn run(workspace: &Workspace, args: &PublishArgs) -> Result<bool> {
         let copied = std::fs::copy(report, folder.join(REPORT));
         copied.with_context(|| report.display().to_string())?;
     }
-    let files = complete(&folder, &tagged(workspace, version)?)?;
+    let files = complete(&folder, &tag::commit(&workspace.root, &version.tag())?)?;
     let changelog = workspace.root.join("CHANGELOG.md");
     let changelog = std::fs::read_to_string(changelog).context("CHANGELOG.md")?;
     let notes = workspace.target.join("release-notes.md");
     std::fs::write(&notes, changelog::notes(&changelog, version)?).context("the notes")?;
     let (tag, title) = (version.tag(), format!("rollout {version}"));
-    let options =
-        ["release", "create", tag.as_str(), "--draft", "--verify-tag", "--title", title.as_str()];
-    let mut gh = workspace.command("gh", &options);
-    gh.arg("--notes-file").arg(notes).args(files);
-    Ok(plain(gh)?.success())
-}
-
-/// The commit of the version's tag.
-fn tagged(workspace: &Workspace, version: Version) -> Result<String> {
-    let tag = version.tag();
-    let commit = format!("refs/tags/{tag}^{{commit}}");
-    let found = output(workspace.command("git", &["rev-parse", "--verify", commit.as_str()]));
-    found.with_context(|| format!("this clone has no tag {tag}"))
+    let repository = Repository::at(changelog::repository(&changelog)?)?;
+    repository.check_free(workspace, &tag)?;
+    repository.draft(workspace, (&tag, &title), &notes, &files)
 }
 
 /// The files of a complete release of this commit.
@@ -65,19 +55,30 @@ fn complete(folder: &Path, commit: &str) -> Result<Vec<PathBuf>> {
     };
     let built = provenance::commit(&read(provenance::PROVENANCE)?)?;
     ensure!(built == commit, "the files are of commit {built}, and the tag is at {commit}");
-    let report = read(REPORT)?;
-    let is_of_commit = report.lines().any(|line| line == commit_line(commit));
-    ensure!(is_of_commit, "{REPORT} is of another commit than the tag, {commit}");
-    let failed = failed_lines(&report);
-    ensure!(failed.is_empty(), "{REPORT} has failures:\n{}", failed.join("\n"));
+    verified(&read(REPORT)?, commit).context(REPORT)?;
     Ok(files)
+}
+
+/// Fails unless this is a report of the commit, in which something passed and nothing failed.
+fn verified(report: &str, commit: &str) -> Result<()> {
+    let (conditions, entries) = read_report(report)?;
+    let of = conditions.commit;
+    ensure!(of == commit, "the report is of commit {of}, and the tag is at {commit}");
+    let is_failed = |entry: &&Entry| matches!(entry.outcome, Outcome::Failed(_));
+    let failed = entries.iter().filter(is_failed);
+    let failed: Vec<String> =
+        failed.map(|entry| format!("{}: {}", entry.name, entry.result())).collect();
+    ensure!(failed.is_empty(), "the report has failures:\n{}", failed.join("\n"));
+    let has_passed = |entry: &Entry| matches!(entry.outcome, Outcome::Passed { .. });
+    ensure!(entries.iter().any(has_passed), "no test has passed: run `cargo xtask release verify`");
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::provenance::PROVENANCE;
     use super::*;
-    use crate::nightly_page::{Conditions, Entry, Outcome, page};
+    use crate::nightly_page::{Conditions, page};
     use serde_json::json;
 
     /// A folder with the files of a release of the commit 4f2c, and with this report.
@@ -99,8 +100,8 @@ mod tests {
         page("Verification", &conditions, &[entry])
     }
 
-    fn not_run() -> Outcome {
-        Outcome::NotRun("no root".into())
+    fn passed() -> Outcome {
+        Outcome::Passed { not_run: vec!["no root".into()] }
     }
 
     fn refused(folder: &Path, commit: &str) -> String {
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_folder_without_checksums_or_a_verification_report_is_refused() {
-        let folder = folder(&report("4f2c", not_run()));
+        let folder = folder(&report("4f2c", passed()));
         let at = |name: &str| folder.path().join(name);
         let files = ["a.tar.gz", PROVENANCE, checksums::SUMS, REPORT].map(at);
         assert_eq!(complete(folder.path(), "4f2c").unwrap(), files);
@@ -124,17 +125,22 @@ mod tests {
 
     #[test]
     fn files_or_a_report_of_another_commit_than_the_tag_are_refused() {
-        let same = folder(&report("4f2c", not_run()));
+        let same = folder(&report("4f2c", passed()));
         assert!(refused(same.path(), "a1b2").contains("the files are of commit 4f2c"));
         for other in ["a1b2", "4f2c-dirty"] {
-            let other = folder(&report(other, not_run()));
-            assert!(refused(other.path(), "4f2c").contains("of another commit"));
+            let folder = folder(&report(other, passed()));
+            let expected = format!("the report is of commit {other}");
+            assert!(refused(folder.path(), "4f2c").contains(&expected));
         }
     }
 
     #[test]
-    fn a_report_with_a_failure_is_refused() {
+    fn a_report_with_a_failure_or_in_which_nothing_ran_is_refused() {
         let failed = folder(&report("4f2c", Outcome::Failed("exit status: 2".into())));
-        assert!(refused(failed.path(), "4f2c").contains("| soak | FAILED: exit status: 2 |"));
+        assert!(refused(failed.path(), "4f2c").contains("soak: FAILED: exit status: 2"));
+        let not_run = folder(&report("4f2c", Outcome::NotRun("not selected".into())));
+        assert!(refused(not_run.path(), "4f2c").contains("no test has passed"));
+        let other = folder("Everything passed.\n");
+        assert!(refused(other.path(), "4f2c").contains("no table of results"));
     }
 }
