@@ -27,6 +27,7 @@ created="$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)"
 # The crates whose code is in the executable: not those that only its build uses, nor macros.
 (cd "$checkout" && cargo tree --locked -p rollout-programs -e normal,no-proc-macro --prefix none --format '{p}|{l}') \
   >"$work/crates"
+python3 "$checkout/release/licenses.py" >"$work/THIRD-PARTY-LICENSES"
 apt_settings
 release="$(. /etc/os-release && echo "$VERSION_CODENAME")"
 # `extract` unpacks the packages and their dependencies, and runs none of their scripts. The links are those of every
