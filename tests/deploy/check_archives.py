@@ -18,7 +18,7 @@ import zlib
 RELEASE = pathlib.Path(__file__).resolve().parents[2] / "release"
 SCRIPT = RELEASE / "archives.sh"
 # Words of every license that lets others copy the work.
-GRANT = re.compile(r"(?i)permission to use|permission is (hereby )?granted|grants|redistribution and use|unrestricted")
+GRANT = re.compile(r"(?i)permission to use|permission is (hereby )?granted|grants|redistribution and use|may use, modify")
 PROGRAMS = ("rollout", "rolloutctl", "rollout-coordinator", "rollout-worker")
 NAME = "rollout-0.2.0-target"
 SECONDS = 1_700_000_000
