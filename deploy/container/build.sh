@@ -8,8 +8,8 @@
 # Needs root, Debian, mmdebstrap, umoci, python3, and cargo with the crates of Cargo.lock. The images have packages of
 # this machine's Debian release, because PROGRAMS needs at least the glibc that it was linked with.
 #
-# The digests depend only on PROGRAMS, on the versions of Debian's packages, on Cargo.lock and on SOURCE_DATE_EPOCH, by
-# default the time of the commit.
+# The digests depend only on PROGRAMS, on the versions of Debian's packages, on Cargo.lock, on the Rust toolchain and on
+# SOURCE_DATE_EPOCH, by default the time of the commit.
 set -euo pipefail
 export LC_ALL=C TZ=UTC
 umask 022
