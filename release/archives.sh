@@ -3,6 +3,7 @@
 # NAME-debug.tar.gz with their debug information, which debuggers find if it is unpacked into the same folder. The bytes
 # depend only on the programs, the licenses and SECONDS, the time of the commit since 1970.
 #   archives.sh PROGRAMS NAME SECONDS DIRECTORY
+# Needs Python, and cargo with the crates of Cargo.lock.
 set -euo pipefail
 umask 022
 root="$(cd "$(dirname "$0")/.." && pwd)"
@@ -19,6 +20,7 @@ for program in rollout rolloutctl rollout-coordinator rollout-worker; do
   chmod 644 "$debug"
 done
 install -m 644 "$root/LICENSE-APACHE" "$root/LICENSE-MIT" "$work/stripped/$name"
+python3 "$root/release/licenses.py" > "$work/stripped/$name/THIRD-PARTY-LICENSES"
 
 pack() {
   tar --create --format=gnu --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$seconds" -C "$1" "$name" |

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Writes NAME.cdx.json into DIRECTORY, which has the archives NAME.tar.gz and NAME-debug.tar.gz and the wheel of a
-# release: the SBOM of the executables in the archive and the wheel. Then checks it against these executables.
+# release: the SBOM of the executables in the archive and the wheel. Then checks it against these executables, and the
+# license texts against it.
 #   sbom.sh DIRECTORY
 # Needs Python 3.11 or newer, and cargo with the crates of Cargo.lock.
 set -euo pipefail
@@ -19,4 +20,6 @@ read -r _ version commit < <("$work/$name/rollout" --version | tr -d '()')
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct)}"
 sbom="$1/$name.cdx.json"
 python3 "$root/deploy/container/sbom.py" "$root/Cargo.lock" "$work/crates" "$version" "$commit" "${executables[@]}" >"$sbom"
-python3 "$root/tests/images/check_sbom.py" "$sbom" "$root/Cargo.lock" "${executables[@]}"
+licenses="$work/$name/THIRD-PARTY-LICENSES"
+python3 "$root/tests/images/check_sbom.py" --licenses "$licenses" "$sbom" "$root/Cargo.lock" "${executables[@]}"
+cmp "$licenses" "$work"/wheel/*.dist-info/licenses/THIRD-PARTY-LICENSES

@@ -8,8 +8,8 @@
 # Needs root, Debian, mmdebstrap, umoci, python3, and cargo with the crates of Cargo.lock. The images have packages of
 # this machine's Debian release, because PROGRAMS needs at least the glibc that it was linked with.
 #
-# The digests depend only on PROGRAMS, on the versions of Debian's packages, on Cargo.lock and on SOURCE_DATE_EPOCH, by
-# default the time of the commit.
+# The digests depend only on PROGRAMS, on the versions of Debian's packages, on Cargo.lock, on the Rust toolchain and on
+# SOURCE_DATE_EPOCH, by default the time of the commit.
 set -euo pipefail
 export LC_ALL=C TZ=UTC
 umask 022
@@ -27,6 +27,7 @@ created="$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)"
 # The crates whose code is in the executable: not those that only its build uses, nor macros.
 (cd "$checkout" && cargo tree --locked -p rollout-programs -e normal,no-proc-macro --prefix none --format '{p}|{l}') \
   >"$work/crates"
+python3 "$checkout/release/licenses.py" >"$work/THIRD-PARTY-LICENSES"
 apt_settings
 release="$(. /etc/os-release && echo "$VERSION_CODENAME")"
 # `extract` unpacks the packages and their dependencies, and runs none of their scripts. The links are those of every

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Completes the root of the images after mmdebstrap has unpacked the packages into it; build.sh has mmdebstrap run this:
 #   root.sh ROOT PROGRAMS WORK
-# WORK has `crates`, the list for the SBOM. Adds `version`, what PROGRAMS prints, and `rollout.cdx.json`, the SBOM.
+# WORK has `crates`, the list for the SBOM, and `THIRD-PARTY-LICENSES`. Adds `version`, what PROGRAMS prints, and `rollout.cdx.json`, the SBOM.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 root="$1" programs="$2" work="$3"
@@ -61,4 +61,5 @@ done
 read -r _ version commit <"$work/version"
 python3 "$here/sbom.py" --root "$root" "$here/../../Cargo.lock" "$work/crates" "$version" "$commit" \
   "$root/usr/bin/rollout-programs" >"$work/rollout.cdx.json"
-install -D -m 644 "$work/rollout.cdx.json" -t "$root/usr/share/doc/rollout"
+install -D -m 644 "$work/rollout.cdx.json" "$work/THIRD-PARTY-LICENSES" "$here"/../../LICENSE-* \
+  -t "$root/usr/share/doc/rollout"

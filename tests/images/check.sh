@@ -72,7 +72,7 @@ if wheel "$directory-tools" cyclonedx_python_lib 11.12.0 \
 else
   echo "NOT RUN: the comparison of the SBOM with the schema of CycloneDX, which could not be fetched"
 fi
-"$python" "$here/check_sbom.py" --root "$work/root" "${schemas[@]}" "$directory/rollout.cdx.json" "$checkout/Cargo.lock" \
-  "$work/root/usr/bin/rollout-programs"
+"$python" "$here/check_sbom.py" --root "$work/root" --licenses "$work/root/usr/share/doc/rollout/THIRD-PARTY-LICENSES" \
+  "${schemas[@]}" "$directory/rollout.cdx.json" "$checkout/Cargo.lock" "$work/root/usr/bin/rollout-programs"
 # When the namespaces end, the processes and mounts in them end too.
 unshare --mount --pid --fork --kill-child --mount-proc bash "$here/check_run.sh" "$directory/rollout" "$work"

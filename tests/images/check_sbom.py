@@ -1,8 +1,9 @@
 """Checks an SBOM against the executables that it describes:
 
-    check_sbom.py [--root ROOT] [--schemas SCHEMAS] SBOM CARGO-LOCK EXECUTABLE...
+    check_sbom.py --licenses LICENSES [--root ROOT] [--schemas SCHEMAS] SBOM CARGO-LOCK EXECUTABLE...
 
-ROOT has the files of the images, for their SBOM. SCHEMAS is the folder with the schemas of CycloneDX.
+LICENSES has the license texts of the crates. ROOT has the files of the images, for their SBOM. SCHEMAS is the folder
+with the schemas of CycloneDX.
 """
 
 from __future__ import annotations
@@ -62,10 +63,17 @@ def check_crates(crates: dict[tuple[str, str], dict], lock: dict, executables: l
     return len(seen)
 
 
+def check_licenses(crates: dict[tuple[str, str], dict], text: str) -> None:
+    ours = {name for name, _ in crates if name.startswith("rollout-")}
+    missing = {(name, version) for name, version in crates if f"\n{name} {version}: " not in text and name not in ours}
+    assert not missing, f"no license text: {missing}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=Path)
     parser.add_argument("--schemas", type=Path)
+    parser.add_argument("--licenses", type=Path, required=True)
     for name in ("sbom", "lock"):
         parser.add_argument(name, type=Path)
     parser.add_argument("executables", type=Path, nargs="+")
@@ -90,6 +98,7 @@ def main() -> None:
         assert (args.root / "usr/share/doc/rollout/rollout.cdx.json").read_text() == text, "the images have another SBOM"
         check_packages(packages, args.root)
     seen = check_crates(crates, tomllib.loads(args.lock.read_text()), contents)
+    check_licenses(crates, args.licenses.read_text())
     print(f"-- SBOM: {len(packages)} Debian packages, {len(crates)} crates; all {seen} that the executables name are there")
 
 

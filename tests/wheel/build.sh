@@ -10,10 +10,12 @@ work="$(mktemp -d)"
 # maturin adds the content of the folder `MODULE-NAME.data` beside pyproject.toml to the wheel, if there is one. It must
 # not stay: each later build of the package would get this executable. `platlib` is the folder of installed packages.
 data="$package/rollout._native.data"
-trap 'rm -rf "$work" "$data"' EXIT
+licenses="$package/THIRD-PARTY-LICENSES"
+trap 'rm -rf "$work" "$data" "$licenses"' EXIT
 
 rm -rf "$data"
 install -D -m 755 -s "$programs" "$data/platlib/rollout/_bin/rollout-programs"
+"$python" "$here/../../release/licenses.py" > "$licenses"
 "$python" -m venv "$work/env"
 "$work/env/bin/python" -m pip install --quiet --require-hashes --no-deps -r "$here/maturin.lock" \
   -r "$here/auditwheel.lock"

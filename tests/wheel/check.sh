@@ -94,7 +94,8 @@ else:
     raise AssertionError("a handler without torch")
 assert callable(found["vllm.general_plugins", "rollout"].load())
 files = {str(file) for file in importlib.metadata.files("rollout-ml")}
-licenses = {f"rollout_ml-{rollout.__version__}.dist-info/licenses/LICENSE-{name}" for name in ("APACHE", "MIT")}
+names = ("LICENSE-APACHE", "LICENSE-MIT", "THIRD-PARTY-LICENSES")
+licenses = {f"rollout_ml-{rollout.__version__}.dist-info/licenses/{name}" for name in names}
 assert {"rollout/py.typed", "rollout/_native.pyi", "rollout/_bin/rollout-programs", *licenses} <= files, files
 PYTHON
   "$python" -m unittest discover --quiet -s "$root/worker/python/tests"
