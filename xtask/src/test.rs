@@ -93,6 +93,9 @@ pub(crate) struct TestArgs {
     /// List the selected tests and run none
     #[arg(long)]
     list: bool,
+    /// Build everything, print the label and the path of each test program, and run none
+    #[arg(long, conflicts_with_all = ["filters", "list"])]
+    no_run: bool,
     /// Arguments for each test program
     #[arg(last = true, value_name = "ARGUMENT")]
     arguments: Vec<String>,
@@ -136,6 +139,10 @@ pub(crate) fn run(workspace: &Workspace, args: &TestArgs) -> Result<bool> {
     let Some(built) = built else { return Ok(report.end()) };
     let taken: Vec<&TestProgram<'_>> =
         built.tests.iter().filter(|program| args.takes(program)).collect();
+    if args.no_run {
+        taken.iter().for_each(|program| println!("{}\t{}", program.label, program.path.display()));
+        return Ok(true);
+    }
     let selected = select(workspace, &taken, args)?;
     if args.list {
         return Ok(true);
