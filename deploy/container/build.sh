@@ -21,6 +21,14 @@ mkdir -p "$2"
 out="$(cd "$2" && pwd)"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
+layout="$out/rollout"
+if [ -e "$layout" ] && [ ! -e "$layout/oci-layout" ]; then
+  echo "build.sh: $layout is there and is no image layout: name another directory" >&2
+  exit 1
+fi
+for tool in mmdebstrap umoci python3 cargo; do
+  type -P "$tool" >/dev/null || { echo "build.sh: $tool is not installed" >&2; exit 1; }
+done
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git -C "$checkout" log -1 --format=%ct)}"
 created="$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)"
 
@@ -39,7 +47,6 @@ mmdebstrap --quiet --variant=extract --include=libstdc++6,busybox-static --aptop
   --extract-hook="bash '$here/root.sh' \"\$1\" '$programs' '$work'" \
   "$release" "$work/root.tar" "$work/sources.list"
 
-layout="$out/rollout"
 rm -rf "$layout"
 umoci init --layout "$layout"
 umoci new --image "$layout:root"

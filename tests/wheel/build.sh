@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds one wheel with the Python package, for every Python from 3.11 on, and the four programs:
 # `build.sh WHEELS PYTHON PROGRAMS`. PYTHON runs the tools; PROGRAMS is the executable `rollout-programs`, which comes
-# into the wheel without its symbols. WHEELS is emptied first.
+# into the wheel without its symbols. Other wheels in WHEELS are removed.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 package="$here/../../worker/python"
@@ -27,8 +27,8 @@ built="$(echo "$work"/wheels/*.whl)"
 
 # auditwheel examines both, and says which tag is true of the wheel. `repair` names the wheel so. With no patcher it
 # fails instead of changing a program, for example to add a library.
-rm -rf "$wheels"
 mkdir -p "$wheels"
+rm -f "$wheels"/*.whl
 tag="$("$work/env/bin/auditwheel" show --json "$built" |
   "$python" -c 'import json, sys; print(json.load(sys.stdin)["overall_tag"])')"
 case "$tag" in

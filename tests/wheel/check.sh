@@ -33,6 +33,10 @@ if [ -z "${PYTHONS:-}" ]; then
   fi
 fi
 first="$(interpreter "${versions%% *}")"
+# limited_api.sh reads them after the build, which takes long.
+headers="$("$first" -c 'import sysconfig; print(sysconfig.get_path("include"))')"
+[ -f "$headers/Python.h" ] ||
+  { echo "wheel: $headers/Python.h is missing; on Debian, install python3-dev" >&2; exit 1; }
 
 # As `make release-binaries`: with the commit, and searched for seeded bugs.
 (cd "$root" && cargo xtask release --build-only)
