@@ -107,8 +107,14 @@ fn watch(
             ended = child.try_wait()?.map(|status| (status, Instant::now()));
         }
         open &= ended.is_none_or(|(_, at)| at.elapsed() < LEFT_BEHIND_MAX);
-        if ended.is_none() && exceeded.is_none() && begun.elapsed() > limit {
+        let over = begun.elapsed().saturating_sub(limit);
+        if ended.is_none() && exceeded.is_none() && !over.is_zero() {
             exceeded = Some(limit);
+            // Scripts remove their directories then, and a nested xtask ends the commands in other groups, which also
+            // takes GRACE at most.
+            group.end();
+        }
+        if ended.is_none() && over > signals::GRACE * 2 {
             group.kill();
         }
     }
@@ -230,6 +236,14 @@ mod tests {
         let (ended, _) = shell("sleep 600 & sleep 600", Duration::from_millis(200));
         assert!(ended.problem().is_some_and(|said| said.contains("still ran")));
         assert!(begun.elapsed() < LONG);
+    }
+
+    #[test]
+    fn a_command_that_exceeds_its_limit_can_clean_up_first() {
+        let script = "trap 'echo removed; exit' TERM; sleep 600 & wait";
+        let (ended, lines) = shell(script, Duration::from_millis(200));
+        assert!(ended.problem().is_some_and(|said| said.contains("still ran")));
+        assert_eq!(lines, ["removed"]);
     }
 
     #[test]

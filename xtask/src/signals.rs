@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time between SIGTERM and SIGKILL: scripts unmount and remove directories then.
-const GRACE: Duration = Duration::from_secs(5);
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 static GROUPS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 static PIPE: AtomicI32 = AtomicI32::new(-1);
@@ -23,6 +23,11 @@ static PIPE: AtomicI32 = AtomicI32::new(-1);
 pub(crate) struct Group(i32);
 
 impl Group {
+    /// Asks its processes to end.
+    pub(crate) fn end(&self) {
+        send(self.0, libc::SIGTERM);
+    }
+
     pub(crate) fn kill(&self) {
         send(self.0, libc::SIGKILL);
     }
