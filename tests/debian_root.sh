@@ -3,6 +3,11 @@
 # directory; `log` then has the output of the last command.
 # shellcheck disable=SC2154 # the two variables are the caller's
 
+# For in_root: further options of unshare; directories to mount read-only, each as FROM:TO; and the time limit.
+namespaces=()
+binds=()
+root_limit_s=3600
+
 not_run() {
   echo "NOT RUN: $what: $*"
   exit 0
@@ -39,4 +44,24 @@ debian_root() {
   quietly mmdebstrap --variant=minbase --aptopt="$work/apt.conf" --dpkgopt='force-unsafe-io' ${2:+--include="$2"} \
     "$codename" "$1" "$work/sources.list" || not_run "mmdebstrap failed: $(reason)"
   echo "-- a clean root of Debian $codename: $((SECONDS - start)) s"
+}
+# Runs a command in a root with mounts and processes of its own. They end when the command ends, after `root_limit_s`, or
+# when the caller is killed. The command gets only these variables of the environment.
+#   in_root ROOT [VARIABLE=VALUE...] COMMAND...
+in_root() {
+  # shellcheck disable=SC2016 # the inner shell's variables
+  env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    setpriv --pdeathsig KILL timeout --foreground --signal KILL "$root_limit_s" \
+    setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child "${namespaces[@]}" bash -euc '
+      root=$1
+      shift
+      mount -t proc proc "$root/proc"
+      mount --rbind /dev "$root/dev"
+      while [ "$1" != -- ]; do
+        mount --bind "${1%:*}" "$root${1#*:}"
+        mount -o remount,bind,ro "$root${1#*:}"
+        shift
+      done
+      shift
+      exec chroot "$root" env "$@"' - "$1" "${binds[@]}" -- "${@:2}" </dev/null
 }

@@ -36,12 +36,8 @@ mkdir -p "$baselines" "$root/root/baselines"
 
 # As cargo xtask names it: the tests compare it with the commit of the wheel.
 commit="${ROLLOUT_COMMIT:-$(git -C "$checkout" describe --always --abbrev=40 --dirty --exclude='*' || true)}"
-# shellcheck disable=SC2016 # the inner shell's variables
-env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-  ROLLOUT_COMMIT="$commit" ROLLOUT_REQUIRE_BASELINES="${ROLLOUT_REQUIRE_BASELINES:-}" \
-  unshare --mount --pid --net --fork --kill-child bash -euc '
-    mount -t proc proc "$1/proc"
-    mount --rbind /dev "$1/dev"
-    mount --bind "$2" "$1/root/baselines"
-    mount -o remount,bind,ro "$1/root/baselines"
-    exec chroot "$1" bash /root/inside.sh' - "$root" "$baselines" </dev/null
+# They take 20 minutes on an idle machine.
+root_limit_s=7200
+namespaces=(--net)
+binds=("$baselines:/root/baselines")
+in_root "$root" ROLLOUT_COMMIT="$commit" ROLLOUT_REQUIRE_BASELINES="${ROLLOUT_REQUIRE_BASELINES:-}" bash /root/inside.sh

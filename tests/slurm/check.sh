@@ -18,12 +18,8 @@ debian_root "$work/root" slurmctld,slurmd,slurm-client,munge,iproute2,jq
 cp -r "$here/etc/." "$work/root/etc/slurm/"
 mkdir -p "$work/root/opt/rollout/bin"
 cp -r "$here/../../deploy/slurm" "$here/machine.sh" "$here/recipe.sh" "$work/root/opt/rollout/"
-# shellcheck disable=SC2016 # the inner shell's variables
-env -i LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-  unshare --mount --pid --net --uts --fork --kill-child bash -euc '
-    hostname slurm
-    mount -t proc proc "$1/proc"
-    mount -t sysfs -o ro sysfs "$1/sys"
-    mount --rbind /dev "$1/dev"
-    mount --bind "$2" "$1/opt/rollout/bin"
-    exec chroot "$1" bash /opt/rollout/machine.sh' - "$work/root" "$bin" </dev/null
+namespaces=(--net --uts)
+binds=("$bin:/opt/rollout/bin")
+# It takes four minutes.
+root_limit_s=1200
+in_root "$work/root" bash /opt/rollout/machine.sh || { echo "slurm: FAILED with status $?" >&2; exit 1; }

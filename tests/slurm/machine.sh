@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # In the root of check.sh: starts Slurm, and then recipe.sh as an ordinary user.
 set -euo pipefail
+hostname slurm
+mount -t sysfs -o ro sysfs /sys
 ip link set lo up
 # Slurm resolves an address only if the machine has one besides 127.0.0.1.
 ip address add 127.0.0.2/8 dev lo
@@ -20,5 +22,6 @@ for _ in $(seq 60); do
   [ "$(sinfo --noheader --Node --states=idle | wc -l)" = 2 ] && break
   sleep 0.5
 done
+[ "$(sinfo --noheader --Node --states=idle | wc -l)" = 2 ] || { sinfo; tail -n 8 /var/log/slurm/*.log; exit 1; }
 echo "-- $(slurmd -V): $(sinfo --noheader --format='%D nodes, %T, %G')"
 runuser -l tester -c 'bash /opt/rollout/recipe.sh' || { tail -n 8 /var/log/slurm/*.log; exit 1; }

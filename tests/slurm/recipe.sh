@@ -22,6 +22,7 @@ eventually() {
 ready() { [ "$(rolloutctl -o jsonl worker list | jq -r .data.state | grep -c '^ready$')" = "$1" ]; }
 done_rows() { rolloutctl -o json run describe batch | jq -r .data.run.counts.done; }
 has_done() { [ "$(done_rows)" -ge "$1" ]; }
+is_submitted() { rolloutctl run describe batch >/dev/null 2>&1; }
 # job TASK REGEX: `2_0` is task 0 of array 2.
 job() { scontrol --oneliner show job "$1" | grep -qE "$2"; }
 submit() { # prints the array's number
@@ -80,7 +81,7 @@ labels = { partition = "main" }
 TOML
 rollout infer batch --quiet --config batch.toml --name batch >batch.log 2>&1 &
 batch=$!
-until rolloutctl run describe batch >/dev/null 2>&1; do sleep 0.2; done
+eventually 60 "the batch is submitted" is_submitted
 stop "${first}_0" JobState=CANCELLED scancel "${first}_0"
 stop "${first}_1" "JobState=RUNNING .*Restarts=1 " scontrol requeue "${first}_1"
 eventually 60 "the requeued worker is ready" ready 1
