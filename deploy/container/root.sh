@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Completes the root of the images after mmdebstrap has unpacked the packages into it; build.sh has mmdebstrap run this:
 #   root.sh ROOT PROGRAMS WORK
-# WORK has `crates`, the list for the SBOM, and `THIRD-PARTY-LICENSES`. Adds `version`, what PROGRAMS prints, and `rollout.cdx.json`, the SBOM.
+# WORK has `crates`, the list for the SBOM, and `THIRD-PARTY-LICENSES`. Adds `version`, what PROGRAMS prints, and
+# `rollout.cdx.json`, the SBOM.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 root="$1" programs="$2" work="$3"
+[ "$(realpath "$root")" != / ] || { echo "root.sh: / is the root of this machine" >&2; exit 1; }
 
 # Of these two, the images contain files only: whole, they would need openssl, Perl and awk.
 mkdir "$work/debs" "$work/files"

@@ -5,8 +5,8 @@
 # check.sh calls this in mount and PID namespaces of its own.
 set -euo pipefail
 layout="$1" work="$2"
-# podman keeps its locks there, and must not find those of this machine.
-mount -t tmpfs -o size=16m images /dev/shm
+# podman and crun keep their locks and states there. They must not find those of this machine, nor leave any.
+for directory in /dev/shm /run; do mount -t tmpfs -o size=16m images "$directory"; done
 # crun refuses a machine that has both versions of cgroups. The containers need neither.
 if [ -d /sys/fs/cgroup/unified ]; then
   umount -R /sys/fs/cgroup
@@ -36,15 +36,14 @@ start() {
 }
 # wait_until SECONDS PROBLEM COMMAND...: until the command succeeds.
 wait_until() {
-  local left=$(($1 * 5)) what=$2
+  local deadline=$((SECONDS + $1)) what=$2
   shift 2
   until "$@" >/dev/null 2>&1; do
-    left=$((left - 1))
-    [ "$left" -gt 0 ] || failed "$what"
+    [ "$SECONDS" -lt "$deadline" ] || failed "$what"
     sleep 0.2
   done
 }
-get() { podman exec c1 busybox wget -q -O - "http://127.0.0.1:$1"; }
+get() { podman exec c1 busybox timeout 10 busybox wget -q -O - "http://127.0.0.1:$1"; }
 ctl() { podman exec --env ROLLOUT_CONTEXT=/etc/rollout/admin.toml c1 rolloutctl "$@"; }
 is_ready() { ctl worker list | grep -w w1 | grep -qw ready; }
 
