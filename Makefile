@@ -67,10 +67,11 @@ python: build ## build the Python package, with its extension module, in target/
 wheel: preflight ## build the wheel, with the Python package and the programs, in target/wheels; test it in Python 3.11, 3.12, 3.13 and, if present, 3.14
 	@bash tests/wheel/check.sh "$(TARGET)/wheels"
 
-test-install: wheel test-images ## run test-images; in clean Debian roots, install the wheel, run a batch within a minute, kill the leader, and test upgrades and outputs with the wheel's programs (20 min, needs root)
+test-install: wheel test-images ## run test-images; in clean Debian roots, install the wheel, run a batch within a minute, kill the leader, and test upgrades and outputs with the wheel's programs (20 min, and 15 min once for the builds of release/BASELINES; needs root)
 	@bash tests/install/check.sh "$(TARGET)"/wheels/*.whl "$(TARGET)/install"
 	$(XTASK) test --no-run >"$(TARGET)/tests.list"
-	@bash tests/install/check_tests.sh "$(TARGET)"/wheels/*.whl "$(TARGET)/install" "$(TARGET)/tests.list"
+	@bash tests/upgrade/baselines.sh "$(TARGET)/baselines"
+	@ROLLOUT_REQUIRE_BASELINES=1 bash tests/install/check_tests.sh "$(TARGET)"/wheels/*.whl "$(TARGET)/install" "$(TARGET)/tests.list"
 
 test-slurm: build ## run deploy/slurm with Debian's packages of Slurm in a clean Debian root: start, cancel, requeue and time out workers during a batch (4 min, needs root)
 	@bash tests/slurm/check.sh "$(TARGET)/debug" "$(TARGET)/slurm"

@@ -43,8 +43,9 @@ END
 mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
 ln -s ../check.service "$root/etc/systemd/system/multi-user.target.wants/"
 
+# The container must not outlive this script, not even if that is killed.
 # shellcheck disable=SC2016 # the inner shell's variables
-timeout --kill-after 20 "$limit_s" unshare --mount --pid --fork --kill-child bash -euc '
+setpriv --pdeathsig KILL timeout --kill-after 20 "$limit_s" setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child bash -euc '
   mount --bind "$1/host" "$1/host"
   mount -t proc proc "$1/host/proc"
   mount -t tmpfs tmpfs "$1/host/run"
