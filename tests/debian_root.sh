@@ -45,14 +45,19 @@ debian_root() {
     "$codename" "$1" "$work/sources.list" || not_run "mmdebstrap failed: $(reason)"
   echo "-- a clean root of Debian $codename: $((SECONDS - start)) s"
 }
+# Runs a program, and kills it after that time, or when the caller is killed.
+#   limited SECONDS PROGRAM ARGUMENT...
+limited() {
+  setpriv --pdeathsig KILL timeout --foreground --signal KILL "$1" setpriv --pdeathsig KILL "${@:2}"
+}
 # Runs a command in a root with mounts and processes of its own. They end when the command ends, after `root_limit_s`, or
 # when the caller is killed. The command gets only these variables of the environment.
 #   in_root ROOT [VARIABLE=VALUE...] COMMAND...
 in_root() {
   # shellcheck disable=SC2016 # the inner shell's variables
-  env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    setpriv --pdeathsig KILL timeout --foreground --signal KILL "$root_limit_s" \
-    setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child "${namespaces[@]}" bash -euc '
+  limited "$root_limit_s" \
+    env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    unshare --mount --pid --fork --kill-child "${namespaces[@]}" bash -euc '
       root=$1
       shift
       mount -t proc proc "$root/proc"

@@ -75,4 +75,4 @@ fi
 "$python" "$here/check_sbom.py" --root "$work/root" --licenses "$work/root/usr/share/doc/rollout/THIRD-PARTY-LICENSES" \
   "${schemas[@]}" "$directory/rollout.cdx.json" "$checkout/Cargo.lock" "$work/root/usr/bin/rollout-programs"
 # When the namespaces end, the processes and mounts in them end too.
-unshare --mount --pid --fork --kill-child --mount-proc bash "$here/check_run.sh" "$directory/rollout" "$work"
+limited 600 unshare --mount --pid --fork --kill-child --mount-proc bash "$here/check_run.sh" "$directory/rollout" "$work"

@@ -55,7 +55,8 @@ build() {
   mv "$part" "$directory/$commit"
 }
 
-while read -r commit name _; do
+# The last line may have no line feed.
+while read -r commit name _ || [ -n "$commit" ]; do
   if [ -z "$commit" ] || [ "${commit:0:1}" = "#" ] || [ -d "$directory/$commit" ]; then continue; fi
   build "$commit" "$name" </dev/null 9>&-
 done < release/BASELINES
