@@ -7,6 +7,9 @@ set -euo pipefail
 layout="$1" work="$2"
 # podman and crun keep their locks and states there. They must not find those of this machine, nor leave any.
 for directory in /dev/shm /run; do mount -t tmpfs -o size=16m images "$directory"; done
+# crun gives the container's user /dev/null, which is its input. It must not be this machine's.
+mknod -m 666 "$work/null" c 1 3
+mount --bind "$work/null" /dev/null
 # crun refuses a machine that has both versions of cgroups. The containers need neither.
 if [ -d /sys/fs/cgroup/unified ]; then
   umount -R /sys/fs/cgroup
