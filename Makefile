@@ -116,7 +116,7 @@ bench-redis: preflight ## compare bench ledger with Redis 7 streams, in alternat
 
 bench-costs: preflight ## print what a million rows and an idle cluster cost, and recovery times: PART (rows, idle or recovery), ROWS, ROW_MS, WORKERS, SECONDS, TIMES, WORKER_TIMES; half an hour
 	@$(XTASK) release --build-only
-	@$(CARGO) build --release -p rollout-tests --bin bench-costs
+	@$(CARGO) build --release --bin bench-costs
 	@"$(TARGET)/release/bench-costs" $(PART)
 
 jepsen: build ## inject faults into every workload with three seeds, membership changes, rolling restarts and leases: ninety seconds each, ROLLOUT_JEPSEN_JOBS at a time
