@@ -67,7 +67,7 @@ python: build ## build the Python package, with its extension module, in target/
 wheel: preflight ## build the wheel, with the Python package and the programs, in target/wheels; test it in Python 3.11, 3.12, 3.13 and, if present, 3.14
 	@bash tests/wheel/check.sh "$(TARGET)/wheels"
 
-test-install: wheel test-images ## run test-images; in clean Debian roots, install the wheel, run a batch within a minute, kill the leader, and test upgrades and outputs with the wheel's programs (20 min, needs root)
+test-install: wheel test-images ## run test-images; in clean Debian roots, install the wheel, run a batch within a minute, kill the leader, and test upgrades and outputs with the wheel's programs (20 min after the builds, needs root)
 	@bash tests/install/check.sh "$(TARGET)"/wheels/*.whl "$(TARGET)/install"
 	$(XTASK) test --no-run >"$(TARGET)/tests.list"
 	@bash tests/install/check_tests.sh "$(TARGET)"/wheels/*.whl "$(TARGET)/install" "$(TARGET)/tests.list"
