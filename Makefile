@@ -67,7 +67,7 @@ python: build ## build the Python package, with its extension module, in target/
 wheel: preflight ## build the wheel, with the Python package and the programs, in target/wheels; test it in Python 3.11, 3.12, 3.13 and, if present, 3.14
 	@bash tests/wheel/check.sh "$(TARGET)/wheels"
 
-test-install: wheel test-images ## run test-images; in clean Debian roots, install the wheel, run a batch within a minute, kill the leader, and test upgrades and outputs with the wheel's programs (20 min, and 15 min once for the builds of release/BASELINES; needs root)
+test-install: wheel test-images ## run test-images; in clean Debian roots, install the wheel, run a batch within a minute, kill the leader, and test upgrades and outputs with the wheel's programs (20 min after the builds, also those of release/BASELINES; needs root)
 	@bash tests/install/check.sh "$(TARGET)"/wheels/*.whl "$(TARGET)/install"
 	$(XTASK) test --no-run >"$(TARGET)/tests.list"
 	@bash tests/upgrade/baselines.sh "$(TARGET)/baselines"
@@ -117,7 +117,7 @@ bench-redis: preflight ## compare bench ledger with Redis 7 streams, in alternat
 
 bench-costs: preflight ## print what a million rows and an idle cluster cost, and recovery times: PART (rows, idle or recovery), ROWS, ROW_MS, WORKERS, SECONDS, TIMES, WORKER_TIMES; half an hour
 	@$(XTASK) release --build-only
-	@$(CARGO) build --release -p rollout-tests --bin bench-costs
+	@$(CARGO) build --release --bin bench-costs
 	@"$(TARGET)/release/bench-costs" $(PART)
 
 jepsen: build ## inject faults into every workload with three seeds, membership changes, rolling restarts and leases: ninety seconds each, ROLLOUT_JEPSEN_JOBS at a time
