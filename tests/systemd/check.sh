@@ -11,9 +11,16 @@ limit_s=900
 
 mkdir -p "$2"
 work="$(mktemp -d -p "$(cd "$2" && pwd)" systemd-XXXXXX)"
-container=
+container= groups=()
 cleanup() {
   [ -z "$container" ] || { kill "$container" && wait "$container"; } 2>/dev/null || true
+  for group in "${groups[@]}"; do
+    # The kernel ends the last processes after systemd-nspawn.
+    for _ in {1..50}; do
+      find "$group" -depth -type d -exec rmdir {} + 2>/dev/null && break
+      sleep 0.1
+    done
+  done
   rm -rf --one-file-system "$work"
 }
 trap cleanup EXIT
@@ -43,9 +50,18 @@ END
 mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
 ln -s ../check.service "$root/etc/systemd/system/multi-user.target.wants/"
 
+# systemd-nspawn makes control groups in its own, and leaves them. Machines have one hierarchy, or two with version 2.
+for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
+  [ -e "$hierarchy/cgroup.procs" ] || continue
+  group="$hierarchy/rollout-${work##*/}"
+  mkdir "$group" || not_run "this machine does not permit control groups"
+  groups+=("$group")
+done
 # The container must not outlive this script, not even if that is killed.
 # shellcheck disable=SC2016 # the inner shell's variables
-setpriv --pdeathsig KILL timeout --kill-after 20 "$limit_s" setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child bash -euc '
+setpriv --pdeathsig KILL timeout --kill-after 20 "$limit_s" \
+  setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child bash -euc '
+  for group in "${@:2}"; do echo 0 >"$group/cgroup.procs"; done
   mount --bind "$1/host" "$1/host"
   mount -t proc proc "$1/host/proc"
   mount -t tmpfs tmpfs "$1/host/run"
@@ -54,7 +70,7 @@ setpriv --pdeathsig KILL timeout --kill-after 20 "$limit_s" setpriv --pdeathsig 
   # Registered nowhere: this machine need not run systemd.
   exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin UNIFIED_CGROUP_HIERARCHY=1 \
     chroot "$1/host" systemd-nspawn --boot --register=no --keep-unit --private-network \
-      --link-journal=no --console=pipe --directory=/mnt' - "$work" </dev/null >"$work/console" 2>&1 &
+      --link-journal=no --console=pipe --directory=/mnt' - "$work" "${groups[@]}" </dev/null >"$work/console" 2>&1 &
 container=$!
 touch "$root/project/output"
 tail -n +1 --follow --pid="$container" "$root/project/output"
