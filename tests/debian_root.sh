@@ -35,14 +35,16 @@ apt_settings() {
     'Created-By: Packages' 'Origin: Debian' | sort -u >"$work/sources.list"
   apt-config dump | grep -E '^Acquire::(http|https|Retries|Check)[^ ]* ".+";' >"$work/apt.conf" || true
 }
-# Makes a root with the packages, separated by commas, and what they need.
+# Makes a root with the packages, separated by commas, and what they need. needs_mmdebstrap has reached the mirror, so this
+# must succeed.
 #   debian_root ROOT [PACKAGES]
 debian_root() {
   local start=$SECONDS
   apt_settings
   # In a root nobody needs a package to survive a crash.
   quietly mmdebstrap --variant=minbase --aptopt="$work/apt.conf" --dpkgopt='force-unsafe-io' ${2:+--include="$2"} \
-    "$codename" "$1" "$work/sources.list" || not_run "mmdebstrap failed: $(reason)"
+    "$codename" "$1" "$work/sources.list" ||
+    { echo "$what: FAILED: mmdebstrap: $(reason)" >&2; exit 1; }
   echo "-- a clean root of Debian $codename: $((SECONDS - start)) s"
 }
 # Runs a program, and kills it after that time, or when the caller is killed.
