@@ -17,7 +17,7 @@ if [ -d /sys/fs/cgroup/unified ]; then
 fi
 
 podman() {
-  command podman --root "$work/storage" --runroot "$work/run" --tmpdir "$work/libpod" --storage-driver vfs \
+  command podman --root "$work/storage" --runroot /run/storage --tmpdir /run/libpod --storage-driver vfs \
     --runtime crun --cgroup-manager cgroupfs --events-backend none "$@"
 }
 stop_all() { podman rm --all --force --time 0 >/dev/null 2>&1 || true; }
@@ -73,9 +73,11 @@ stop() {
   [ "$status" = 0 ] || failed "$1 ended with status $status after SIGTERM"
 }
 
+# podman makes the image's name from the path, and refuses some paths.
+cd "$(dirname "$layout")"
 declare -A images
 for image in coordinator worker; do
-  images[$image]="$(podman pull --quiet "oci:$layout:$image")"
+  images[$image]="$(podman pull --quiet "oci:$(basename "$layout"):$image")"
 done
 confined=(--read-only --read-only-tmpfs=false --cap-drop all --security-opt no-new-privileges
   --cgroups disabled --ulimit nofile=4096:4096 --ulimit nproc=4096:4096 --log-driver k8s-file)
