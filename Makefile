@@ -69,6 +69,7 @@ wheel: preflight ## build the wheel, with the Python package and the programs, i
 
 test-install: wheel test-images ## run test-images; in clean Debian roots, install the wheel, run a batch within a minute, kill the leader, and test upgrades and outputs with the wheel's programs (20 min after the builds, also those of release/BASELINES; needs root)
 	@bash tests/install/check.sh "$(TARGET)"/wheels/*.whl "$(TARGET)/install"
+	@bash tests/install/check_oldest.sh "$(TARGET)"/wheels/*.whl "$(TARGET)/install"
 	$(XTASK) test --no-run >"$(TARGET)/tests.list"
 	@bash tests/upgrade/baselines.sh "$(TARGET)/baselines"
 	@ROLLOUT_REQUIRE_BASELINES=1 bash tests/install/check_tests.sh "$(TARGET)"/wheels/*.whl "$(TARGET)/install" "$(TARGET)/tests.list"
