@@ -6,7 +6,7 @@
 
 mod changelog;
 mod checksums;
-mod first;
+mod first_release;
 mod github;
 mod package;
 mod prepare;

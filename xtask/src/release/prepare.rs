@@ -4,7 +4,7 @@
 //! Absent: the commit and the tag.
 
 use super::version::{LINES, Version, images_set, line_set, lock_set};
-use super::{changelog, first};
+use super::{changelog, first_release};
 use crate::run::output;
 use crate::workspace::Workspace;
 use anyhow::{Context as _, Result, ensure};
@@ -24,7 +24,7 @@ type Texts = BTreeMap<PathBuf, String>;
 /// When the tree has changes, a file says that no release exists, or the version or the changelog does not fit.
 pub(super) fn run(workspace: &Workspace, version: Version) -> Result<bool> {
     clean(&workspace.root)?;
-    first::check(&workspace.root)?;
+    first_release::check(&workspace.root)?;
     let present = Version::present(workspace)?;
     let mut date = Command::new("date");
     date.args(["-u", "+%Y-%m-%d"]);

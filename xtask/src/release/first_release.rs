@@ -61,7 +61,7 @@ mod tests {
         write("pages/ä.md", "Status: no release\n  exists yet: build it.\n");
         write("CHANGELOG.md", "No release exists yet.\n");
         write("README.md", "A release exists.\n");
-        write("xtask/src/release/first.rs", "no release exists yet\n");
+        write("xtask/src/release/first_release.rs", "no release exists yet\n");
         git(&["add", "--all"]);
         write("notes.txt", "no release exists yet\n");
         let refused = check(root).unwrap_err().to_string();
