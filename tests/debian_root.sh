@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # For scripts that make clean roots of this machine's Debian release. It needs `what`, the name of the check, and `work`, a
-# directory; `log` then has the output of the last command.
+# directory, which `make_work` makes; `log` then has the output of the last command.
 # shellcheck disable=SC2154 # the two variables are the caller's
 
 # For in_root: further options of unshare; directories to mount read-only, each as FROM:TO; and the time limit.
@@ -11,6 +11,13 @@ root_limit_s=3600
 not_run() {
   echo "NOT RUN: $what: $*"
   exit 0
+}
+# Makes `work` in a directory, and removes it when the script ends.
+#   make_work DIRECTORY
+make_work() {
+  mkdir -p "$1"
+  work="$(mktemp -d -p "$(cd "$1" && pwd)" check-XXXXXX)"
+  trap 'rm -rf --one-file-system "$work"' EXIT
 }
 quietly() { "$@" >"$log" 2>&1; }
 reason() { grep -m1 -E "^(E|W):" "$log" || tail -1 "$log"; }

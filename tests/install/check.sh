@@ -8,11 +8,9 @@ set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 wheel="$(realpath "$1")"
 limit_ms=60000 dev_limit_ms=2000
-mkdir -p "$2"
-work="$(mktemp -d -p "$(cd "$2" && pwd)" root-XXXXXX)"
-trap 'rm -rf --one-file-system "$work"' EXIT
 what="the wheel in clean Debian roots"
 . "$here/../debian_root.sh"
+make_work "$2"
 needs_root
 needs_mmdebstrap
 debian_root "$work/base" python3,python3-venv

@@ -9,11 +9,9 @@ mirror=http://archive.ubuntu.com/ubuntu
 # The keys of Ubuntu's archive, which Debian 12 has no package of.
 keys="$mirror/pool/main/u/ubuntu-keyring/ubuntu-keyring_2021.03.26_all.deb"
 keys_sha256=0d0e7ed6b112f5d03eabf3c7eb01ebdacf9c57714b279e90495cfc58c8c4520f
-mkdir -p "$2"
-work="$(mktemp -d -p "$(cd "$2" && pwd)" oldest-XXXXXX)"
-trap 'rm -rf --one-file-system "$work"' EXIT
 what="the wheel in a clean root of Ubuntu 22.04"
 . "$here/../debian_root.sh"
+make_work "$2"
 case "$wheel" in
   *-manylinux_2_35_x86_64.whl) ;;
   *) not_run "it is for another system: $(basename "$wheel")" ;;

@@ -8,11 +8,9 @@ here="$(cd "$(dirname "$0")" && pwd)"
 checkout="$(cd "$here/../.." && pwd)"
 wheel="$(realpath "$1")"
 tests="$(realpath "$3")"
-mkdir -p "$2"
-work="$(mktemp -d -p "$(cd "$2" && pwd)" tests-XXXXXX)"
-trap 'rm -rf --one-file-system "$work"' EXIT
 what="tests with the wheel in a clean Debian root"
 . "$here/../debian_root.sh"
+make_work "$2"
 needs_root
 unshare --net true 2>/dev/null || not_run "this machine does not permit network namespaces"
 needs_mmdebstrap

@@ -5,11 +5,9 @@
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 bin="$(realpath "$1")"
-mkdir -p "$2"
-work="$(mktemp -d -p "$(cd "$2" && pwd)" root-XXXXXX)"
-trap 'rm -rf --one-file-system "$work"' EXIT
 what="the Slurm recipe in a clean Debian root"
 . "$here/../debian_root.sh"
+make_work "$2"
 needs_root
 unshare --net --uts true 2>/dev/null || not_run "this machine does not permit network namespaces"
 needs_mmdebstrap

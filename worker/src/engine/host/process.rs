@@ -268,10 +268,17 @@ mod tests {
         let group = -process.killer.pid;
         // SAFETY: a plain system call; the group's leader was not reaped, so the ID is still its own.
         assert_eq!(unsafe { libc::kill(group, libc::SIGTERM) }, 0);
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(pids(dir.path()).iter().all(lives));
+        assert!(pids(dir.path()).iter().all(ignores_sigterm), "the kernel discards it");
         process.killer.kill();
         assert_eq!(fate(process.ended.await.unwrap().unwrap()), (None, Some(libc::SIGKILL)));
+    }
+
+    /// Whether the process runs and ignores SIGTERM, as Linux reports it.
+    fn ignores_sigterm(pid: &i32) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = ignored.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+        lives(pid) && ignored & (1 << (libc::SIGTERM - 1)) != 0
     }
 
     #[test]
