@@ -311,7 +311,8 @@ impl Slot {
             self.probe_later();
         }
         loop {
-            self.start_rows();
+            let now = Instant::now();
+            self.start_rows(now);
             self.notice_dry();
             self.notice_idle();
             self.close_parts();
@@ -319,7 +320,7 @@ impl Slot {
             if self.drain.is_some() && self.is_idle() {
                 return true;
             }
-            let wake = self.next_wake();
+            let wake = self.next_wake(now);
             let wait_for_fence = !self.fence.open();
             tokio::select! {
                 command = commands.recv() => match command {

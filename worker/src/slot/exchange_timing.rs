@@ -120,8 +120,9 @@ impl Slot {
         fits.max(self.feed.refill().saturating_sub(queued))
     }
 
-    /// The next time at which something is due without an event.
-    pub(super) fn next_wake(&self) -> Instant {
+    /// The next time at which something is due without an event. `decided` is the time at which [`Slot::start_rows`] last
+    /// decided: with a later one, a start that came due in between would be forgotten.
+    pub(super) fn next_wake(&self, decided: Instant) -> Instant {
         let now = Instant::now();
         let parts = self.next_part_due(now);
         let report = self.report_since.map(|since| match self.exchanges.unanswered() {
@@ -135,7 +136,7 @@ impl Slot {
         let online = self.uplink.is_some();
         let timers = report.into_iter().chain(unsent).filter(|_| online);
         let drain = self.drain.filter(|_| !self.running.is_empty());
-        let start = self.failing.not_before().filter(|at| *at > now && !self.queue.is_empty());
+        let start = self.failing.delayed_until(decided).filter(|_| !self.queue.is_empty());
         parts.into_iter().chain(timers).chain(drain).chain(start).min().unwrap_or(now + NEVER)
     }
 }

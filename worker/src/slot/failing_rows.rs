@@ -92,9 +92,9 @@ impl Failing {
         self.trying.map(|began| started.any(|since| since >= began))
     }
 
-    /// The time before which no row starts.
-    pub(super) fn not_before(&self) -> Option<Instant> {
-        self.not_before
+    /// The time at which a row may start, if none may start at `now`.
+    pub(super) fn delayed_until(&self, now: Instant) -> Option<Instant> {
+        self.not_before.filter(|at| *at > now)
     }
 }
 
@@ -160,9 +160,9 @@ impl Slot {
         }
     }
 
-    /// Whether consecutive failures allow another row to start now.
-    pub(super) fn may_try(&self) -> bool {
-        self.failing.not_before().is_none_or(|at| Instant::now() >= at)
+    /// Whether consecutive failures allow another row to start at `now`.
+    pub(super) fn may_try(&self, now: Instant) -> bool {
+        self.failing.delayed_until(now).is_none()
             && !self.failing.tries(self.running.values().map(|row| row.since)).unwrap_or(false)
     }
 
@@ -188,7 +188,7 @@ mod tests {
         let pauses: Vec<_> = (0..8).map(|_| seconds(failing.failed(now, true))).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60].map(Some));
         failing.over();
-        assert_eq!((failing.tries([now].into_iter()), failing.not_before()), (None, None));
+        assert_eq!((failing.tries([now].into_iter()), failing.delayed_until(now)), (None, None));
         assert!((1..16).all(|_| failing.failed(now, true).is_none()));
         assert_eq!(seconds(failing.failed(now, true)), Some(1));
     }
@@ -215,11 +215,22 @@ mod tests {
     }
 
     #[test]
+    fn a_start_that_comes_due_after_the_decision_to_wait_is_not_forgotten() {
+        // The clock is past the due time when the slot asks how long to wait.
+        let (mut failing, decided) = (Failing::new(8), Instant::now() - Duration::from_secs(1));
+        failing.failed(decided, true);
+        failing.failed(decided, true);
+        let due = decided + STEP;
+        assert_eq!(failing.delayed_until(decided), Some(due));
+        assert_eq!(failing.delayed_until(due), None);
+    }
+
+    #[test]
     fn starts_are_delayed_more_with_each_failure_in_a_row() {
         let (mut failing, now) = (Failing::new(1000), Instant::now());
         let mut delay = || {
             failing.failed(now, true);
-            failing.not_before().unwrap() - now
+            failing.delayed_until(now).map_or(Duration::ZERO, |at| at - now)
         };
         assert_eq!(delay(), Duration::ZERO, "one failure says nothing");
         assert_eq!(delay(), STEP);

@@ -81,14 +81,15 @@ impl Slot {
         self.give_back(lease, rows);
     }
 
-    pub(super) fn start_rows(&mut self) {
+    /// Starts every row that may start at `now`.
+    pub(super) fn start_rows(&mut self, now: Instant) {
         while self.running.len() < self.room()
             && self.engine_up
             && !self.queue.is_empty()
             && self.drain.is_none()
             && !self.combiner.is_backlogged()
             && self.fence.open()
-            && self.may_try()
+            && self.may_try(now)
             && self.may_run_beside()
         {
             let Some(row) = self.queue.pop_front() else { break };
