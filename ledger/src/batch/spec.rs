@@ -119,8 +119,8 @@ impl RunSpec {
         Ok(())
     }
 
-    /// Restricts the run to slots that report a route, such as `/v1/embeddings`. [`check`](Self::check) refuses a
-    /// condition that is longer than [`limits::NAME_BYTES_MAX`].
+    /// Restricts the run to slots that report a route, such as `/v1/embeddings`. The route must not contain commas or
+    /// spaces. [`check`](Self::check) refuses a condition that is longer than [`limits::NAME_BYTES_MAX`].
     pub fn require_route(&mut self, route: &str) {
         let required = self.require.entry(ROUTES_PROPERTY.to_owned()).or_default();
         if !required.split(',').any(|term| term.trim() == route) {
