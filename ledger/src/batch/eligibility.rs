@@ -2,10 +2,10 @@
 //!
 //! A *need* is what a run asks of a slot; runs that ask for the same share one. An *offer* is what a slot has; slots
 //! that have the same share one. A *cohort* is all slots of a namespace that meet exactly the same needs. A *shape*
-//! is an offer without its stores, labels and versions except its routes, all of which differ between hosts: if a need
-//! asks for none of these, one comparison decides for all offers of a shape. Texts and versions are compared at most once for each pair of a
-//! need and an offer. From then on, finding the run that a slot serves next is one lookup, however many slots, needs
-//! and runs there are.
+//! is an offer without the parts that differ between hosts: its stores, its labels, and its versions except the routes.
+//! If a need asks for none of these, one comparison decides for all offers of a shape. Texts and versions are compared
+//! at most once for each pair of a need and an offer. From then on, finding the run that a slot serves next is one
+//! lookup, however many slots, needs and runs there are.
 //!
 //! Needs that the same cohorts meet form a *family* ([`families`]).
 //!

@@ -200,9 +200,10 @@ fn scores(body: &Body) -> Result<Value, EngineFailure> {
         let message = "the body has several queries, but not one document for each";
         return Err(shape(message));
     }
-    let queries = queries.iter().cycle();
-    let entry = |(index, (query, document)): (usize, (&String, &String))| json!({"index": index, "object": "score", "score": score(query, document)});
-    let data: Vec<Value> = queries.zip(&documents).enumerate().map(entry).collect();
+    let pairs = queries.iter().cycle().zip(&documents);
+    let scores = pairs.map(|(query, document)| score(query, document)).enumerate();
+    let entry = |(index, score)| json!({"index": index, "object": "score", "score": score});
+    let data: Vec<Value> = scores.map(entry).collect();
     Ok(json!({"object": "list", "created": 0, "data": data}))
 }
 
