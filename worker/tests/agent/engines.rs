@@ -235,14 +235,14 @@ async fn a_mock_registers_the_routes_of_its_engine_in_either_process_unless_a_la
     for separate in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let fake = Fake::start(1, dir.path(), &prompts(1)).await;
-        let agent = Agent::start(config(dir.path(), &fake, |config| {
-            if separate {
-                in_process(config);
-            }
-            let mut labeled = config.engine[0].clone();
-            labeled.labels.insert("routes".into(), "/v1/score".into());
-            config.engine.push(labeled);
-        }));
+        let mut config = config(dir.path(), &fake, |_| {});
+        if separate {
+            in_process(&mut config);
+        }
+        let mut labeled = config.engine[0].clone();
+        labeled.labels.insert("routes".into(), "/v1/score".into());
+        config.engine.push(labeled);
+        let agent = Agent::start(config);
         fake.until("the slots register with their routes", |state| {
             state.registers.iter().any(|registered| {
                 let reported = registered.slots[0].versions.get("routes");
