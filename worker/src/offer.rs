@@ -165,7 +165,9 @@ mod tests {
         let installed = [("agent", "0.1.0"), ("vllm", "0.32.0")];
         let installed = installed.map(|(name, version)| (name.into(), version.into())).into();
         let config = EngineConfig::new(EngineKind::Vllm);
-        let versions = |installed, loaded| versions(&config, &HashMap::new(), installed, loaded);
+        let versions = |installed: &BTreeMap<_, _>, loaded: Option<&Loaded>| {
+            versions(&config, &HashMap::new(), installed, loaded)
+        };
         let all = versions(&installed, Some(&loaded(&[])));
         assert_eq!(all["vllm"], "0.32.1");
         assert_eq!(all["agent"], "0.1.0");
