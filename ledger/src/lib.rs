@@ -33,7 +33,7 @@ pub use batch::completion_webhook::{DueWebhook, WebhookState};
 pub use batch::eligibility::{CohortNo, NeedNo};
 pub use batch::eligibility_view::Tail;
 pub use batch::run_gc::{Forgettable, Sealed};
-pub use batch::spec::{EngineSpec, RunSpec, SlotOffer};
+pub use batch::spec::{EngineSpec, ROUTES_PROPERTY, RunSpec, SlotOffer};
 pub use fleet::setting::{SettingOp, SettingView, Settings};
 pub use identity::client::MakesRoom;
 pub use identity::member::{LeaderCause, MemberOp, MemberState, Members, SeenMember};
