@@ -18,8 +18,8 @@ use crate::grpc::trace_layer::Trace;
 use crate::grpc::{
     BarrierService, CertificatesService, CheckpointsService, ClusterService, DatasetsService,
     DigestPace, DryRunsService, EnrollmentService, EventsService, ItemsService, JobsService,
-    MaintenanceService, MembersService, NamespacesService, RendezvousService, RunsService,
-    ShardsService, Shared, StoreService, TokensService, Waits, WorkerService,
+    KeysService, MaintenanceService, MembersService, NamespacesService, RendezvousService,
+    RunsService, ShardsService, Shared, StoreService, TokensService, Waits, WorkerService,
 };
 use crate::http;
 use crate::leader::fence::Fence;
@@ -370,6 +370,7 @@ async fn serve_clients(
     let maintenance = v1::maintenance_server::MaintenanceServer::new(maintenance);
     let namespaces = NamespacesService(shared.clone());
     let namespaces = v1::namespaces_server::NamespacesServer::new(namespaces);
+    let keys = v1::keys_server::KeysServer::new(KeysService(shared.clone()));
     let tokens = v1::tokens_server::TokensServer::new(TokensService(shared.clone()));
     let enrollment = EnrollmentService(shared.clone());
     let enrollment = v1::enrolment_server::EnrolmentServer::new(enrollment);
@@ -399,6 +400,7 @@ async fn serve_clients(
         .add_service(bounded!(maintenance, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(namespaces, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(tokens, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(keys, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(enrollment, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(certificates, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(dry_runs, SMALL_MESSAGE_BYTES_MAX))

@@ -35,6 +35,7 @@ pub use batch::eligibility_view::Tail;
 pub use batch::run_gc::{Forgettable, Sealed};
 pub use batch::spec::{EngineSpec, ROUTES_PROPERTY, RunSpec, SlotOffer};
 pub use fleet::setting::{SettingOp, SettingView, Settings};
+pub use identity::api_key::{API_KEY_ID_LEN, ApiKeySpec, ApiKeyView, KeyLimits, KeyRole};
 pub use identity::client::MakesRoom;
 pub use identity::member::{LeaderCause, MemberOp, MemberState, Members, SeenMember};
 pub use identity::quota::{NamespaceView, Quota};
@@ -57,8 +58,8 @@ pub use machine::ledger::{EntryId, Ledger, UnknownCommand};
 pub use machine::operation::Cost;
 pub use machine::restore::ANCESTORS_MAX;
 pub use machine::version_gate::{
-    NAMESPACES_VERSION, ONE_RECORD_VERSION, SCHEDULING_VERSION, SILENT_TRAINERS_VERSION,
-    SUPPORTED_VERSIONS, check_body_version, check_version,
+    NAMESPACES_VERSION, ONE_RECORD_VERSION, OPENAI_API_VERSION, SCHEDULING_VERSION,
+    SILENT_TRAINERS_VERSION, SUPPORTED_VERSIONS, check_body_version, check_version,
 };
 pub use training::barrier::{
     BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, Generation, Policy,
