@@ -59,8 +59,8 @@ pub use machine::ledger::{EntryId, Ledger, UnknownCommand};
 pub use machine::operation::Cost;
 pub use machine::restore::ANCESTORS_MAX;
 pub use machine::version_gate::{
-    NAMESPACES_VERSION, ONE_RECORD_VERSION, SCHEDULING_VERSION, SILENT_TRAINERS_VERSION,
-    SUPPORTED_VERSIONS, check_body_version, check_version,
+    NAMESPACES_VERSION, ONE_RECORD_VERSION, OPENAI_API_VERSION, SCHEDULING_VERSION,
+    SILENT_TRAINERS_VERSION, SUPPORTED_VERSIONS, check_body_version, check_version,
 };
 pub use openai::content::Extent;
 pub use openai::file::{ApiFile, FILE_ID_PREFIX, FilePurpose, FileSpec};
