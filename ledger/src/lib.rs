@@ -57,8 +57,8 @@ pub use machine::ledger::{EntryId, Ledger, UnknownCommand};
 pub use machine::operation::Cost;
 pub use machine::restore::ANCESTORS_MAX;
 pub use machine::version_gate::{
-    NAMESPACES_VERSION, ONE_RECORD_VERSION, SCHEDULING_VERSION, SILENT_TRAINERS_VERSION,
-    SUPPORTED_VERSIONS, check_body_version, check_version,
+    NAMESPACES_VERSION, ONE_RECORD_VERSION, OPENAI_API_VERSION, SCHEDULING_VERSION,
+    SILENT_TRAINERS_VERSION, SUPPORTED_VERSIONS, check_body_version, check_version,
 };
 pub use training::barrier::{
     BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, Generation, Policy,

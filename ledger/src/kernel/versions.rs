@@ -24,9 +24,13 @@ pub const ONE_RECORD_VERSION: u32 = 4;
 /// row that a worker reports as failed because it killed the engine waits for a second slot, as after an engine death.
 pub(crate) const FAILED_SETS_VERSION: u32 = 4;
 
+/// The cluster version from which on the ledger has API keys, and the files, uploads and batches of OpenAI's API.
+pub const OPENAI_API_VERSION: u32 = 5;
+
 /// The first and the last cluster version that this build can run. Version 4 adds kinds of operations and the namespace
 /// rule, takes the keep-alives of trainers out of the log, and gives the records of a training the number of its job.
-pub const SUPPORTED_VERSIONS: (u32, u32) = (1, 4);
+/// Version 5 adds kinds of operations.
+pub const SUPPORTED_VERSIONS: (u32, u32) = (1, 5);
 
 /// From this version on each row of a completion is credited to the slot that holds it. Below it all are credited to
 /// the slot that reports the part, as members with an earlier build do.
