@@ -8,6 +8,16 @@
 //!
 //! Absent: keys themselves, which operators create with `rolloutctl` (`grpc`), and the objects, which the ledger has.
 
+mod answer;
 pub(crate) mod auth;
 pub(crate) mod error;
+pub(crate) mod forward;
+mod key_watch;
+pub(crate) mod listener;
+mod models;
+mod rate;
+mod response_body;
+mod shared_read;
 pub(crate) mod state;
+#[cfg(test)]
+pub(crate) mod test_cluster;

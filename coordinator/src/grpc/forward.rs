@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn an_operation_is_bounded_and_whole() {
-        let op = OpKind::OpenClient(OpenClient { name: "n".into(), kept_ms: 0 });
+        let op = OpKind::OpenClient(OpenClient { name: "n".into(), holder: "client/ann".into() });
         assert_eq!(op_in(&op.encode()), Ok(op.clone()));
         let mut longer = op.encode();
         longer.push(0);
