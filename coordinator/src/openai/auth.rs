@@ -71,7 +71,7 @@ impl Found {
     fn of(ledger: &Ledger, id: &str, hash: &blake3::Hash) -> Self {
         let Some(key) = ledger.api_key(id) else { return Self::Unknown };
         // This comparison of hashes takes the same time whatever differs.
-        if *hash != blake3::Hash::from_bytes(key.secret_hash) {
+        if *hash != blake3::Hash::from_bytes(*key.secret_hash) {
             return Self::OtherSecret;
         }
         let role = match key.spec.role {
