@@ -6,6 +6,7 @@
 //! Absent: the codes of the gRPC services, from which some of these errors are made (`rollout_proto::ErrorCode`).
 
 use crate::leader::reject;
+use crate::observe::audit::HttpError;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -170,16 +171,9 @@ impl IntoResponse for ApiError {
             }
         }
         // For the audit, which reads no bodies.
-        response.extensions_mut().insert(ErrorNote { code, message });
+        response.extensions_mut().insert(HttpError { code, message });
         response
     }
-}
-
-/// The code and the message of the error that a response carries, as an extension of the response.
-#[derive(Clone, Debug)]
-pub(crate) struct ErrorNote {
-    pub(crate) code: &'static str,
-    pub(crate) message: String,
 }
 
 impl From<RpcError> for ApiError {

@@ -14,6 +14,7 @@ use crate::observe::log_position;
 use crate::openai::error::ApiError;
 use crate::openai::shared_read::SharedRead;
 use crate::openai::state::Cluster;
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -120,14 +121,19 @@ impl Forwarding {
         Err(RpcError::new(ErrorCode::TimedOut, message))
     }
 
-    async fn try_apply(&self, who: &Identity, op: &OpKind) -> Result<(u64, Reply), RpcError> {
+    /// `bytes` is the operation in its encoding.
+    async fn try_apply(
+        &self,
+        who: &Identity,
+        (op, bytes): (&OpKind, &Bytes),
+    ) -> Result<(u64, Reply), RpcError> {
         let (index, reply) = match self.leader()? {
             None => {
                 let applied = self.shared.reply_to(Op::from(op.clone()));
                 let (_, at, reply) = caller::serving(who.clone(), applied).await?;
                 (at.index, reply)
             }
-            Some(leader) => self.apply_there(leader, who, op).await?,
+            Some(leader) => self.apply_there(leader, who, bytes.clone()).await?,
         };
         match reply {
             // A new leader took over before the command was applied.
@@ -140,10 +146,10 @@ impl Forwarding {
         &self,
         mut leader: ForwardClient<Channel>,
         who: &Identity,
-        op: &OpKind,
+        op: Bytes,
     ) -> Result<(u64, Reply), RpcError> {
         let request = v1::ProposeRequest {
-            op: op.encode().into(),
+            op,
             on_behalf: who.name.clone(),
             role: who.role.as_str().into(),
             namespaces: who.namespaces.clone(),
@@ -223,13 +229,15 @@ impl Cluster for Forwarding {
 
     fn apply(&self, caller: Identity, op: OpKind) -> BoxFuture<'_, Result<(u64, Reply), ApiError>> {
         async move {
-            let bytes = Op::from(op.clone()).encoded_bytes();
-            if bytes > FORWARD_OP_BYTES_MAX {
-                let message = format!("The request takes {bytes} bytes in the cluster's log, over {FORWARD_OP_BYTES_MAX}.");
-                let code = ErrorCode::LimitExceeded;
-                return Err(RpcError::new(code, message).into());
+            let bytes = Bytes::from(op.encode());
+            if bytes.len() > FORWARD_OP_BYTES_MAX {
+                let message = format!(
+                    "The request takes {} bytes in the cluster's log; the limit is {FORWARD_OP_BYTES_MAX}.",
+                    bytes.len()
+                );
+                return Err(RpcError::new(ErrorCode::LimitExceeded, message).into());
             }
-            let (caller, op) = (&caller, &op);
+            let (caller, op) = (&caller, (&op, &bytes));
             self.trying(|| self.try_apply(caller, op)).await
         }
         .boxed()

@@ -6,19 +6,19 @@
 
 use crate::openai::error::ApiError;
 use axum::body::{Body, Bytes};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Fuse};
 use http_body::{Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// The end of the caller's key.
-pub(super) type KeyEnd = BoxFuture<'static, ApiError>;
+/// The end of the caller's key. It is ready once, and the answer that says so is then sent whole.
+pub(super) type KeyEnd = Fuse<BoxFuture<'static, ApiError>>;
 
 /// A body that its caller's key allows to be sent.
 pub(super) struct ResponseBody {
     inner: Body,
-    /// `None` once it was ready.
+    /// `None` once the body has broken off.
     key_end: Option<KeyEnd>,
     _place: OwnedSemaphorePermit,
 }
@@ -38,7 +38,7 @@ impl http_body::Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let Some(key_end) = &mut self.key_end else { return Poll::Ready(None) };
-        if let Poll::Ready(why) = key_end.as_mut().poll(cx) {
+        if let Poll::Ready(why) = Pin::new(key_end).poll(cx) {
             self.key_end = None;
             return Poll::Ready(Some(Err(axum::Error::new(why))));
         }
@@ -73,7 +73,7 @@ mod tests {
         };
         let endless = futures::stream::repeat_with(|| Ok::<_, axum::Error>(Bytes::from("line\n")));
         let endless = Body::from_stream(endless.take(1_000_000));
-        let mut body = ResponseBody::new(endless, key_end.boxed(), place);
+        let mut body = ResponseBody::new(endless, key_end.boxed().fuse(), place);
         let frame = body.frame().await.expect("a frame").expect("no error");
         assert_eq!(frame.into_data().expect("data"), "line\n");
         assert_eq!(room.available_permits(), 0);
@@ -88,7 +88,7 @@ mod tests {
     fn a_body_of_known_length_keeps_it() {
         let room = Arc::new(Semaphore::new(1));
         let place = room.try_acquire_owned().expect("a place");
-        let body = ResponseBody::new(Body::from("12345"), futures::future::pending().boxed(), place);
+        let body = ResponseBody::new(Body::from("12345"), futures::future::pending().boxed().fuse(), place);
         assert_eq!(http_body::Body::size_hint(&body).exact(), Some(5));
     }
 }
