@@ -19,5 +19,5 @@ pub(crate) mod removals;
 #[cfg(test)]
 mod tests;
 pub(crate) mod upload;
-mod usage;
+pub(crate) mod usage;
 pub(crate) mod view;
