@@ -92,6 +92,8 @@ pub(super) enum StoredRejection {
     },
     NamespaceDenied(String),
     ClusterDenied,
+    ApiKeyUnknown(String),
+    ApiKeyConflict(String),
 }
 
 /// Defines both conversions. `same`: variants that both types have. `of_jobs`: those of [`JobRefusal`] that are stored
@@ -166,6 +168,8 @@ conversions! {
         RevocationWider(subject),
         NamespaceDenied(namespace),
         ClusterDenied,
+        ApiKeyUnknown(id),
+        ApiKeyConflict(id),
     }
     of_jobs: {
         RendezvousClosed,

@@ -67,6 +67,7 @@ mod tests {
     use super::*;
     use crate::StoreName;
     use crate::fleet::setting::SETTINGS;
+    use crate::identity::api_key::KEY_ROLES;
     use crate::identity::member::{LEADER_CAUSES, MEMBERS};
     use crate::identity::revocation::REVOCATIONS;
     use crate::identity::token::TOKENS;
@@ -82,7 +83,7 @@ mod tests {
     use crate::training::state::LOSSES;
     use crate::training::trainer::TRAINERS;
 
-    const TABLES: [&[(&str, u32)]; 17] = [
+    const TABLES: [&[(&str, u32)]; 18] = [
         BODIES,
         KINDS,
         RUN_ACTIONS,
@@ -100,6 +101,7 @@ mod tests {
         MEMBERS,
         LEADER_CAUSES,
         SETTINGS,
+        KEY_ROLES,
     ];
 
     enum Example {

@@ -199,4 +199,8 @@ operations! {
     47 LoseTrainers(crate::training::lose_trainers::LoseTrainers),
     /// Changes the weight of a run that has not ended.
     48 SetWeight(crate::batch::set_weight::SetWeight),
+    /// Creates an API key.
+    49 CreateApiKey(crate::identity::create_api_key::CreateApiKey),
+    /// Revokes an API key.
+    50 RevokeApiKey(crate::identity::revoke_api_key::RevokeApiKey),
 }
