@@ -166,7 +166,8 @@ async fn serve(
     let audited = gate.audit.http(call, handled);
     let answered = serving(caller.identity.clone(), log_position::noting(audited)).await;
     let Some(response) = answered else {
-        let message = "Too many requests wait for the audit log, or this key has used up its share.";
+        let message =
+            "Too many requests wait for the audit log, or this key has used up its share.";
         return ApiError::overloaded(message).into_response();
     };
     response.map(|body| Body::new(ResponseBody::new(body, key_end, place)))

@@ -57,10 +57,7 @@ impl ApiError {
     }
 
     /// 400: a field or parameter of the request is wrong.
-    pub(crate) fn invalid(
-        param: impl Into<Cow<'static, str>>,
-        message: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn invalid(param: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_value", message).with_param(param)
     }
 
@@ -201,7 +198,8 @@ impl From<RpcError> for ApiError {
                     .without_retry()
             }
             ErrorCode::StoreUnavailable => {
-                let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message);
+                let error =
+                    Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message);
                 error.with_retry_after(OVERLOADED_RETRY)
             }
             code => Self::by_class(code.grpc(), message),
@@ -278,13 +276,20 @@ mod tests {
     #[tokio::test]
     async fn a_client_repeats_only_what_a_repeat_can_change() {
         let (status, headers, _) = sent(ApiError::conflict("file_in_use", "in use")).await;
-        assert_eq!((status, &headers[SHOULD_RETRY]), (StatusCode::CONFLICT, &"false".parse().unwrap()));
+        assert_eq!(
+            (status, &headers[SHOULD_RETRY]),
+            (StatusCode::CONFLICT, &"false".parse().unwrap())
+        );
         let (status, headers, body) = sent(ApiError::no_leader("no leader is known")).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!((&headers[RETRY_AFTER_MS], &headers[header::RETRY_AFTER]), (&"300".parse().unwrap(), &"1".parse().unwrap()));
+        assert_eq!(
+            (&headers[RETRY_AFTER_MS], &headers[header::RETRY_AFTER]),
+            (&"300".parse().unwrap(), &"1".parse().unwrap())
+        );
         assert_eq!(body["error"]["type"], "server_error");
         let after = Duration::from_millis(1500);
-        let (status, headers, body) = sent(ApiError::too_many("rate_limit_exceeded", "slow", after)).await;
+        let (status, headers, body) =
+            sent(ApiError::too_many("rate_limit_exceeded", "slow", after)).await;
         assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(headers[header::RETRY_AFTER], "2", "whole seconds, rounded up");
         assert_eq!(body["error"]["type"], "rate_limit_error");

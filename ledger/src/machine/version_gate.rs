@@ -67,6 +67,7 @@ mod tests {
     use super::*;
     use crate::StoreName;
     use crate::fleet::setting::SETTINGS;
+    use crate::identity::api_key::KEY_ROLES;
     use crate::identity::member::{LEADER_CAUSES, MEMBERS};
     use crate::identity::revocation::REVOCATIONS;
     use crate::identity::token::TOKENS;
@@ -83,7 +84,7 @@ mod tests {
     use crate::training::state::LOSSES;
     use crate::training::trainer::TRAINERS;
 
-    const TABLES: [&[(&str, u32)]; 18] = [
+    const TABLES: [&[(&str, u32)]; 19] = [
         BODIES,
         KINDS,
         RUN_ACTIONS,
@@ -101,6 +102,7 @@ mod tests {
         MEMBERS,
         LEADER_CAUSES,
         SETTINGS,
+        KEY_ROLES,
         FILE_PURPOSES,
     ];
 

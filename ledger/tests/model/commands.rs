@@ -108,6 +108,8 @@ names!(op, OPS, OpKind, {
     OpKind::SetDeadline(_) => "set deadline",
     OpKind::LoseTrainers(_) => "lose trainers",
     OpKind::SetWeight(_) => "set weight",
+    OpKind::CreateApiKey(_) => "create API key",
+    OpKind::RevokeApiKey(_) => "revoke API key",
 });
 
 names!(store_op, STORE_OPS, StoreOp, {
@@ -144,6 +146,8 @@ const DRY_RUNS: &[&str] = &[
     "set quota",
     "create token",
     "revoke token",
+    "create API key",
+    "revoke API key",
     "revoke certificates",
     "withdraw a revocation",
     "set cordon-after",

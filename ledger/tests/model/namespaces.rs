@@ -58,6 +58,8 @@ impl Model {
             | OpKind::Revocation(_)
             | OpKind::Member(_)
             | OpKind::Setting(_) => About::AllNamespaces,
+            OpKind::CreateApiKey(of) => named(&of.spec.namespace),
+            OpKind::RevokeApiKey(of) => found(self.namespace_of_key(&of.id)),
             OpKind::SetNamespace(of) => named(&of.name),
             OpKind::CreateRun(of) => named(&of.namespace),
             OpKind::Register(of) => named(&of.namespace),

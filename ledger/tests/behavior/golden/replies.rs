@@ -147,6 +147,8 @@ examples!(rejections, Rejection, {
     RevocationWider: Rejection::RevocationWider("worker/gpu-1".into()),
     NamespaceDenied: Rejection::NamespaceDenied("team".into()),
     ClusterDenied: Rejection::ClusterDenied,
+    ApiKeyUnknown: Rejection::ApiKeyUnknown("aB3dE6gH".into()),
+    ApiKeyConflict: Rejection::ApiKeyConflict("aB3dE6gH".into()),
 });
 
 examples!(job_refusals, JobRefusal, {

@@ -7,11 +7,11 @@ use super::commands::{arrive, blob, command, op, participant, registration, spec
 use super::training;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    BarrierMembers, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence, FailureClass,
-    HeldRows, JobName, LeaderCause, LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota,
-    RendezvousConfig, RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec,
-    Scope, ScopedOp, SettingOp, StoreName, StoreOp, TokenOp, TokenRole, TokenSpec, TokenUse,
-    TrainerOp, op,
+    ApiKeySpec, BarrierMembers, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence,
+    FailureClass, HeldRows, JobName, KeyLimits, KeyRole, LeaderCause, LossPolicy, MemberOp, OpKind,
+    PartDecl, Policy, Quota, RendezvousConfig, RequestId, RevocationAuthor, RevocationOp, Revoked,
+    Rows, RunAction, RunSpec, Scope, ScopedOp, SettingOp, StoreName, StoreOp, TokenOp, TokenRole,
+    TokenSpec, TokenUse, TrainerOp, op,
 };
 
 fn ops(kinds: impl IntoIterator<Item = OpKind>) -> Command {
@@ -50,7 +50,29 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
         ("scoped_ops", scoped_ops()),
         ("lose_trainers", lose_trainers()),
         ("set_weight", op(OpKind::SetWeight(op::SetWeight { run: RunNo(300), weight: 3 }))),
+        ("create_api_keys", api_keys()),
+        ("revoke_api_key", op(OpKind::RevokeApiKey(op::RevokeApiKey { id: "aB3dE6gH".into() }))),
     ]
+}
+
+/// Creates a key of each role: one without limits that does not expire, and two with all.
+pub(super) fn api_keys() -> Command {
+    let limits = KeyLimits {
+        requests_per_s: 300,
+        open_batches: 200,
+        waiting_rows: 70_000,
+        stored_bytes: 1 << 40,
+    };
+    let create = |id: &str, role, ttl_ms, limits| {
+        let (name, namespace) = ("ci".into(), "default".into());
+        let spec = ApiKeySpec { name, namespace, role, ttl_ms, limits };
+        OpKind::CreateApiKey(op::CreateApiKey { id: id.into(), secret_hash: [6; 32], spec })
+    };
+    ops([
+        create("aB3dE6gH", KeyRole::Viewer, 0, KeyLimits::default()),
+        create("Zz9Yy8Xx", KeyRole::Client, 2_592_000_000, limits),
+        create("00000000", KeyRole::Admin, 300, limits),
+    ])
 }
 
 fn lose_trainers() -> Command {
