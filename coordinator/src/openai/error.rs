@@ -11,7 +11,7 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use rollout_ledger::Rejection;
+use rollout_ledger::{OpenAiRefusal, Rejection};
 use rollout_proto::{ErrorCode, RpcError};
 use serde_json::json;
 use std::borrow::Cow;
@@ -228,7 +228,36 @@ impl ApiError {
 
 impl From<&Rejection> for ApiError {
     fn from(rejection: &Rejection) -> Self {
-        reject::rejected(rejection).into()
+        match rejection {
+            Rejection::OpenAi(why) => why.into(),
+            _ => reject::rejected(rejection).into(),
+        }
+    }
+}
+
+impl From<&OpenAiRefusal> for ApiError {
+    fn from(refusal: &OpenAiRefusal) -> Self {
+        let message = refusal.to_string();
+        match refusal {
+            OpenAiRefusal::FileConflict(_) => Self::conflict("file_conflict", message),
+            OpenAiRefusal::FileInUse { .. } => Self::conflict("file_in_use", message),
+            OpenAiRefusal::UploadEnded { .. } => Self::conflict("upload_ended", message),
+            OpenAiRefusal::IdempotencyKeyReused(_) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", message)
+            }
+            OpenAiRefusal::ContentStale => {
+                Self::new(StatusCode::BAD_REQUEST, "upload_too_slow", message)
+            }
+            OpenAiRefusal::UploadUnknown(id) => Self::not_found("Upload object", id),
+            OpenAiRefusal::PartUnknown(_) => Self::invalid("part_ids", message),
+            OpenAiRefusal::UploadBytes { .. } => {
+                Self::new(StatusCode::BAD_REQUEST, "upload_incomplete", message).with_param("part_ids")
+            }
+            OpenAiRefusal::StorageLimit { .. } => {
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                Self::new(status, "storage_limit_exceeded", message).without_retry()
+            }
+        }
     }
 }
 
