@@ -25,7 +25,7 @@ mod rate;
 mod response_body;
 mod shared_read;
 pub(crate) mod state;
-mod transfers;
-mod uploads;
 #[cfg(test)]
 pub(crate) mod test_cluster;
+mod transfers;
+mod uploads;

@@ -132,9 +132,9 @@ async fn round(leader: &LeaderState, sweep: &mut Sweep) -> Result<(), GcError> {
     }
     still_leads(leader).await?;
     let (clock, unnamed) = leader.node.ledger(|l| {
-        let unnamed = found.into_iter().filter(|(namespace, folder)| {
-            !l.has_content(namespace, folder, sweep.id_in(folder))
-        });
+        let unnamed = found
+            .into_iter()
+            .filter(|(namespace, folder)| !l.has_content(namespace, folder, sweep.id_in(folder)));
         (l.clock(), unnamed.collect::<Vec<_>>())
     });
     for (namespace, folder) in sweep.due(unnamed, clock) {

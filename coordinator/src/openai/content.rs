@@ -222,7 +222,8 @@ pub(super) fn store_error(error: &BlobError) -> ApiError {
         BlobError::Missing { .. } | BlobError::Corrupt { .. } => {
             tracing::error!(%error, "content of a file cannot be read");
             let message = "The content of the file cannot be read: it is missing or damaged.";
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "content_unreadable", message).without_retry()
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "content_unreadable", message)
+                .without_retry()
         }
         BlobError::NoSpace { .. } => {
             tracing::error!(%error, "the store is full");

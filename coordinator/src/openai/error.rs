@@ -251,7 +251,8 @@ impl From<&OpenAiRefusal> for ApiError {
             OpenAiRefusal::UploadUnknown(id) => Self::not_found("Upload object", id),
             OpenAiRefusal::PartUnknown(_) => Self::invalid("part_ids", message),
             OpenAiRefusal::UploadBytes { .. } => {
-                Self::new(StatusCode::BAD_REQUEST, "upload_incomplete", message).with_param("part_ids")
+                Self::new(StatusCode::BAD_REQUEST, "upload_incomplete", message)
+                    .with_param("part_ids")
             }
             OpenAiRefusal::StorageLimit { .. } => {
                 let status = StatusCode::TOO_MANY_REQUESTS;

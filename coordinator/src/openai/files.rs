@@ -39,9 +39,8 @@ pub(super) fn routes() -> Router<Arc<ApiState>> {
 /// The file of the caller's namespace with that id, as of now.
 async fn find(api: &ApiState, caller: &KeyCaller, id: &str) -> Result<ApiFile, ApiError> {
     api.read().await?;
-    let found = api.ledger(|l| {
-        l.api_file(id).filter(|file| file.spec.namespace == caller.namespace).cloned()
-    });
+    let found = api
+        .ledger(|l| l.api_file(id).filter(|file| file.spec.namespace == caller.namespace).cloned());
     found.ok_or_else(|| ApiError::not_found("File object", id))
 }
 

@@ -72,16 +72,11 @@ async fn find(api: &ApiState, caller: &KeyCaller, id: &str) -> Result<Upload, Ap
 }
 
 /// The answer about an upload after a change.
-fn answer(
-    api: &ApiState,
-    caller: &KeyCaller,
-    id: String,
-) -> Result<Json<UploadObject>, ApiError> {
+fn answer(api: &ApiState, caller: &KeyCaller, id: String) -> Result<Json<UploadObject>, ApiError> {
     let upload = found(api, caller, &id)?;
     let file = (upload.state == UploadState::Completed).then(|| file_of_upload(&id));
-    let file = file.and_then(|id| {
-        api.ledger(|l| l.api_file(&id).map(|file| FileObject::new(&id, file)))
-    });
+    let file =
+        file.and_then(|id| api.ledger(|l| l.api_file(&id).map(|file| FileObject::new(&id, file))));
     let created_at = upload.created_ms / 1000;
     Ok(Json(UploadObject {
         id,

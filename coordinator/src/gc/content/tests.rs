@@ -23,9 +23,8 @@ async fn put(store: &BlobStore, (namespace, folder): &Folder, text: &'static str
 #[test]
 fn a_folder_is_swept_only_when_no_operation_can_name_it_any_more() {
     let (_dir, mut sweep) = sweep();
-    let due = |sweep: &mut Sweep, folders: &[Folder], clock| {
-        sweep.due(folders.to_vec(), LedgerMs(clock))
-    };
+    let due =
+        |sweep: &mut Sweep, folders: &[Folder], clock| sweep.due(folders.to_vec(), LedgerMs(clock));
     let (a, b) = (folder("file-a"), folder("file-b"));
     assert!(due(&mut sweep, &[a.clone()], 10).is_empty());
     assert!(due(&mut sweep, &[a.clone(), b.clone()], 10 + HOUR).is_empty(), "still just allowed");

@@ -82,7 +82,10 @@ pub(in crate::openai) struct ExpiresAfter {
 pub(in crate::openai) fn ttl_ms(expires_after: Option<&ExpiresAfter>) -> Result<u64, ApiError> {
     let Some(ExpiresAfter { anchor, seconds }) = expires_after else { return Ok(0) };
     if anchor != "created_at" {
-        return Err(ApiError::invalid("expires_after.anchor", "expires_after.anchor is created_at."));
+        return Err(ApiError::invalid(
+            "expires_after.anchor",
+            "expires_after.anchor is created_at.",
+        ));
     }
     let ttl_ms = seconds.saturating_mul(1000);
     if limits::FILE_TTL_MS.contains(&ttl_ms) {

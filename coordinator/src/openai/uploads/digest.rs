@@ -40,7 +40,8 @@ pub(super) async fn check(
     match found.eq_ignore_ascii_case(md5) {
         true => Ok(()),
         false => {
-            let message = format!("The content has the MD5 {found}, and the request says another one.");
+            let message =
+                format!("The content has the MD5 {found}, and the request says another one.");
             Err(ApiError::new(StatusCode::BAD_REQUEST, "md5_mismatch", message).with_param("md5"))
         }
     }
