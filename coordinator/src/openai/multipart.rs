@@ -129,8 +129,8 @@ impl FormBody {
                 let text = self.text(field, &field_name).await?;
                 form.texts.insert(field_name, text);
             } else {
-                let known = [&[name], texts].concat().join(", ");
-                let message = format!("Unknown field: the body may have {known}.");
+                let known: Vec<&str> = std::iter::once(name).chain(texts.iter().copied()).collect();
+                let message = format!("Unknown field: the body may have {}.", known.join(", "));
                 return Err(ApiError::new(StatusCode::BAD_REQUEST, "unknown_parameter", message));
             }
         }
