@@ -24,6 +24,8 @@ mod deaths;
 mod events;
 #[path = "model/fairness.rs"]
 mod fairness;
+#[path = "model/files.rs"]
+mod files;
 #[path = "model/job_acts.rs"]
 mod job_acts;
 #[path = "model/jobs.rs"]
@@ -407,6 +409,10 @@ fn random_stories_reach_what_matters() {
         ("ApiKeyConflict", 5),
         ("ApiKeyUnknown", 5),
         ("API key expired", 5),
+        ("file created", 20),
+        ("file deleted", 5),
+        ("upload completed", 5),
+        ("OpenAi", 20),
         ("revoked", 20),
         ("RevocationWider", 5),
         ("AuthorRevoked", 5),

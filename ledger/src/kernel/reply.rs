@@ -8,6 +8,7 @@ use crate::kernel::codec;
 use crate::kernel::held_rows::HeldRows;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
 use crate::kernel::job_refusal::JobRefusal;
+use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::rows::Rows;
 use crate::kernel::stored_rejection::StoredRejection;
 use serde::{Deserialize, Serialize};
@@ -146,14 +147,12 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// The bytes of a remembered reply in the image, for the tests that keep them.
-    #[doc(hidden)]
+    /// The bytes of a reply, as the image remembers it and as the leader sends it to another member.
     pub fn encode(&self) -> Vec<u8> {
         codec::encode(self)
     }
 
     /// Reads these bytes; `None` for anything else.
-    #[doc(hidden)]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         codec::decode(bytes)
     }
@@ -386,4 +385,7 @@ pub enum Rejection {
     /// The caller may use some namespaces only.
     #[error("this concerns all namespaces, and the caller's certificate names only some")]
     ClusterDenied,
+    /// A refusal about an object of OpenAI's API.
+    #[error(transparent)]
+    OpenAi(OpenAiRefusal),
 }

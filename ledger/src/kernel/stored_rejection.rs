@@ -5,6 +5,7 @@
 //! because they were stored before [`JobRefusal`] had them. A new refusal about a job goes to [`JobRefusal`] only.
 
 use crate::kernel::job_refusal::JobRefusal;
+use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::reply::Rejection;
 use serde::{Deserialize, Serialize};
 
@@ -94,6 +95,7 @@ pub(super) enum StoredRejection {
     ClusterDenied,
     ApiKeyUnknown(String),
     ApiKeyConflict(String),
+    OpenAi(OpenAiRefusal),
 }
 
 /// Defines both conversions. `same`: variants that both types have. `of_jobs`: those of [`JobRefusal`] that are stored
@@ -170,6 +172,7 @@ conversions! {
         ClusterDenied,
         ApiKeyUnknown(id),
         ApiKeyConflict(id),
+        OpenAi(refusal),
     }
     of_jobs: {
         RendezvousClosed,

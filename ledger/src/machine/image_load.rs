@@ -9,6 +9,7 @@ use crate::identity::client::HOLDERS_KEY;
 use crate::identity::member::MEMBERS_KEY;
 use crate::kernel::codec;
 use crate::machine::ledger::{Ledger, Meta};
+use crate::openai::files::ApiFiles;
 use serde::de::DeserializeOwned;
 
 /// The key of an image's record of its position and the cluster's version.
@@ -92,6 +93,7 @@ impl Ledger {
             Some(b'N') => self.namespaces.load(key, value)?,
             Some(b'E') if key.get(1) == Some(&0) => self.revocations.load(key, value)?,
             Some(b'E') if key.get(1) == Some(&API_KEY_TAG) => self.api_keys.load(key, value)?,
+            Some(b'E') if ApiFiles::owns(key) => self.api_files.load(key, value)?,
             Some(b'E') => self.tokens.load(key, value)?,
             Some(b'F' | b'O' | b'P' | b'R' | b'S' | b'T' | b'V' | b'Y') => {
                 self.runs.load(key, value)?;
@@ -113,6 +115,7 @@ impl Ledger {
         self.clients.derive();
         self.tokens.derive();
         self.api_keys.derive(self.meta.applied.index);
+        self.api_files.derive();
         self.stores.derive();
         self.jobs.derive();
         self.runs.derive();

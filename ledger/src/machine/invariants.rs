@@ -34,6 +34,7 @@ impl Ledger {
         self.tokens.check()?;
         self.api_keys.check()?;
         self.revocations.check()?;
+        self.api_files.check()?;
         self.members.check(self.meta.version)?;
         self.settings.check(self.meta.version)?;
         self.check_namespaces()

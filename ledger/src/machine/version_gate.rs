@@ -76,6 +76,7 @@ mod tests {
     use crate::machine::command::{
         BODIES, FAILURES, KINDS, RUN_ACTIONS, RunAction, STORE_OPS, StoreOp,
     };
+    use crate::openai::file::FILE_PURPOSES;
     use crate::training::barrier::{BARRIER_MEMBERS, POLICIES};
     use crate::training::checkpoint::CHECKPOINTS;
     use crate::training::dataset::DATASETS;
@@ -83,7 +84,7 @@ mod tests {
     use crate::training::state::LOSSES;
     use crate::training::trainer::TRAINERS;
 
-    const TABLES: [&[(&str, u32)]; 18] = [
+    const TABLES: [&[(&str, u32)]; 19] = [
         BODIES,
         KINDS,
         RUN_ACTIONS,
@@ -102,6 +103,7 @@ mod tests {
         LEADER_CAUSES,
         SETTINGS,
         KEY_ROLES,
+        FILE_PURPOSES,
     ];
 
     enum Example {

@@ -4,6 +4,7 @@
 //! them hit something: an old grant, a session that has ended, a pull that was answered.
 
 use crate::api_keys::KeyAct;
+use crate::files::FileAct;
 use crate::job_acts::JobAct;
 use crate::jobs::Job;
 use crate::meanings::{
@@ -85,6 +86,7 @@ pub(crate) enum Act {
     Train(Train),
     Token(TokenAct),
     Key(KeyAct),
+    File(FileAct),
     Revocation(RevocationAct),
     Member(MemberAct),
     CordonAfter(u32),
@@ -325,6 +327,7 @@ impl Act {
             Act::Train(train) => train.kind(model),
             Act::Token(act) => act.kind(),
             Act::Key(act) => act.kind(),
+            Act::File(act) => act.kind(),
             Act::Revocation(act) => act.kind(),
             Act::Member(act) => act.kind(),
             Act::CordonAfter(value) => OpKind::Setting(SettingOp::CordonAfter(value)),

@@ -110,6 +110,13 @@ names!(op, OPS, OpKind, {
     OpKind::SetWeight(_) => "set weight",
     OpKind::CreateApiKey(_) => "create API key",
     OpKind::RevokeApiKey(_) => "revoke API key",
+    OpKind::CreateFile(_) => "create file",
+    OpKind::DeleteFile(_) => "delete file",
+    OpKind::CreateUpload(_) => "create upload",
+    OpKind::AddUploadPart(_) => "add part",
+    OpKind::CompleteUpload(_) => "complete upload",
+    OpKind::CancelUpload(_) => "cancel upload",
+    OpKind::ForgetContent(_) => "forget content",
 });
 
 names!(store_op, STORE_OPS, StoreOp, {

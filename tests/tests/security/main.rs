@@ -6,4 +6,5 @@ mod authorization;
 mod certificates;
 mod dry_runs;
 mod enrollment;
+mod http_api;
 mod revoked_certificates;

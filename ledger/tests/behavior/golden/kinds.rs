@@ -5,9 +5,9 @@
 
 use super::{commands, unapplied};
 use rollout_ledger::{
-    BarrierMembers, Body, CheckpointOp, Command, DatasetOp, FailureClass, KeyRole, LeaderCause,
-    LossPolicy, MemberOp, OpKind, Policy, RevocationOp, Revoked, RunAction, SettingOp, ShardOp,
-    StoreOp, TokenOp, TokenRole, TrainerOp, op,
+    BarrierMembers, Body, CheckpointOp, Command, DatasetOp, FailureClass, FilePurpose, KeyRole,
+    LeaderCause, LossPolicy, MemberOp, OpKind, Policy, RevocationOp, Revoked, RunAction, SettingOp,
+    ShardOp, StoreOp, TokenOp, TokenRole, TrainerOp, op,
 };
 use std::collections::BTreeSet;
 
@@ -35,7 +35,9 @@ kinds! {
         Complete Fail Nack SetNamespace Steal ClaimSpeculatively EngineDied Cordon RetryRows ReuseResults Seal DeleteRun ForgetRun Store
         DropStore Join Participate Leave LoseParticipant CloseRendezvous Arrive AbortBarrier Dataset Trainer Shard Checkpoint
         Swept SetQuota SettleWebhook Token SuspectWithUnreportedStarts Revocation Member RoundStore Setting SetDeadline LoseTrainers
-        SetWeight CreateApiKey RevokeApiKey;
+        SetWeight CreateApiKey RevokeApiKey CreateFile DeleteFile CreateUpload AddUploadPart CompleteUpload CancelUpload
+        ForgetContent;
+    file_purpose(FilePurpose): Batch BatchOutput UserData;
     run_action(RunAction): Pause Resume Cancel;
     failure(FailureClass): InvalidRow Transient OutOfMemory EngineDied InputUnreadable StoreRefused;
     store_op(StoreOp): Set Add CompareSet Append Delete Push Pop;
@@ -96,6 +98,10 @@ fn of_op(kind: &OpKind, names: &mut Names) {
         }
         OpKind::CreateApiKey(op::CreateApiKey { spec, .. }) => {
             names.insert(key_role(&spec.role));
+        }
+        OpKind::CreateFile(op::CreateFile { spec, .. })
+        | OpKind::CreateUpload(op::CreateUpload { spec, .. }) => {
+            names.insert(file_purpose(&spec.purpose));
         }
         OpKind::Revocation(inner) => {
             let (RevocationOp::Revoke { whose, .. } | RevocationOp::Withdraw { whose, .. }) = inner;
