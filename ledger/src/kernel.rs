@@ -15,6 +15,7 @@ pub mod id;
 pub(crate) mod job_refusal;
 pub mod limits;
 pub(crate) mod names;
+pub(crate) mod openai_refusal;
 pub(crate) mod reply;
 pub(crate) mod rows;
 mod stored_rejection;

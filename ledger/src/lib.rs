@@ -17,6 +17,7 @@
 mod batch;
 mod kernel;
 mod machine;
+mod openai;
 mod training;
 pub use batch::claim;
 mod identity;
@@ -41,6 +42,7 @@ pub use identity::quota::{NamespaceView, Quota};
 pub use identity::revocation::{Revocation, RevocationAuthor, RevocationOp, Revoked};
 pub use identity::token::{TokenOp, TokenRole, TokenSpec, TokenUse, TokenView};
 pub use kernel::job_refusal::JobRefusal;
+pub use kernel::openai_refusal::OpenAiRefusal;
 pub use kernel::reply::{
     GrantedRows, RefusedRows, Rejection, Reply, SegmentRef, StoreAnswer, Superseded,
 };
@@ -60,6 +62,14 @@ pub use machine::version_gate::{
     NAMESPACES_VERSION, ONE_RECORD_VERSION, OPENAI_API_VERSION, SCHEDULING_VERSION,
     SILENT_TRAINERS_VERSION, SUPPORTED_VERSIONS, check_body_version, check_version,
 };
+pub use openai::content::Extent;
+pub use openai::file::{ApiFile, FILE_ID_PREFIX, FilePurpose, FileSpec};
+pub use openai::upload::{
+    PART_ID_PREFIX, UPLOAD_ID_DRAWN, UPLOAD_ID_PREFIX, Upload, UploadState, file_of_upload,
+    part_of_upload,
+};
+pub use openai::usage::StoredUsage;
+pub use openai::view::FilePage;
 pub use training::barrier::{
     BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, Generation, Policy,
 };

@@ -52,6 +52,11 @@ impl<K: Ord + Clone> DeadlineQueue<K> {
         let due = self.order.iter().take_while(|due| due.0 <= now);
         due.map(|due| due.1.clone()).collect()
     }
+
+    /// The first record that is due, the earliest first.
+    pub(crate) fn first_by(&self, now: LedgerMs) -> Option<&K> {
+        self.order.first().filter(|due| due.0 <= now).map(|due| &due.1)
+    }
 }
 
 /// The deadlines of records.

@@ -192,5 +192,44 @@ pub const REVOCATIONS_MAX: usize = 4096;
 pub const MEMBERS_SEEN_MAX: usize = 64;
 /// Bytes of a member's name.
 pub const MEMBER_NAME_BYTES_MAX: usize = 255;
+/// Bytes of an id in OpenAI's API after its prefix.
+pub const API_ID_BYTES_MAX: usize = 80;
+/// Files of one namespace.
+pub const FILES_MAX: u64 = 100_000;
+/// Files of all namespaces: they are in every member's memory.
+pub const ALL_FILES_MAX: u64 = 250_000;
+/// Bytes of the name of a file.
+pub const FILENAME_BYTES_MAX: usize = 255;
+/// Ledger time for which a file may be kept, if it is not kept until it is deleted: an hour to 30 days.
+pub const FILE_TTL_MS: std::ops::RangeInclusive<u64> = 60 * 60 * 1000..=30 * 24 * 60 * 60 * 1000;
+/// Bytes of one object of a file.
+pub const CONTENT_PIECE_BYTES_MAX: u32 = 64 << 20;
+/// Objects of one file.
+pub const FILE_PIECES_MAX: u64 = 4096;
+/// Objects of all files and pending uploads: their digests are in every member's memory.
+pub const ALL_PIECES_MAX: u64 = 1 << 20;
+/// Bytes of the mark of a cluster in the name of a folder.
+pub const CONTENT_MARK_BYTES_MAX: usize = 32;
+/// Ledger time from the begin of writing content until the operation that names it is refused.
+pub const CONTENT_WRITE_MS_MAX: u64 = 60 * 60 * 1000;
+/// Folders with content that is being removed, or was removed within [`CONTENT_WRITE_MS_MAX`].
+pub const REMOVALS_MAX: usize = 1 << 20;
+/// Folders that one [`ForgetContent`](crate::op::ForgetContent) names.
+pub const FORGET_FOLDERS_MAX: usize = 256;
+/// Uploads of one namespace, including those that ended and are remembered.
+pub const UPLOADS_MAX: u64 = 1000;
+/// Uploads of all namespaces.
+pub const ALL_UPLOADS_MAX: u64 = 10_000;
+/// Bytes of the file that an upload becomes.
+pub const UPLOAD_BYTES_MAX: u64 = 8 << 30;
+/// Bytes of one part of an upload.
+pub const UPLOAD_PART_BYTES_MAX: u64 = 64 << 20;
+/// Parts of one upload.
+pub const UPLOAD_PARTS_MAX: usize = 1000;
+/// Ledger time after which an upload is forgotten.
+pub const UPLOAD_TTL_MS: u64 = 60 * 60 * 1000;
+/// Folders of expired files and uploads that one `Tick` hands to the garbage collector; the next one continues. The last
+/// file or upload may exceed the limit.
+pub const TICK_FOLDERS_MAX: usize = 4096;
 /// Samples per shard of a dataset without its own setting.
 pub const SHARD_SAMPLES_DEFAULT: u32 = 10_000;

@@ -8,6 +8,7 @@ use crate::kernel::codec;
 use crate::kernel::held_rows::HeldRows;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
 use crate::kernel::job_refusal::JobRefusal;
+use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::rows::Rows;
 use crate::kernel::stored_rejection::StoredRejection;
 use serde::{Deserialize, Serialize};
@@ -380,4 +381,7 @@ pub enum Rejection {
     /// The caller may use some namespaces only.
     #[error("this concerns all namespaces, and the caller's certificate names only some")]
     ClusterDenied,
+    /// A refusal about an object of OpenAI's API.
+    #[error(transparent)]
+    OpenAi(OpenAiRefusal),
 }

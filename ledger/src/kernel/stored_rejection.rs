@@ -5,6 +5,7 @@
 //! because they were stored before [`JobRefusal`] had them. A new refusal about a job goes to [`JobRefusal`] only.
 
 use crate::kernel::job_refusal::JobRefusal;
+use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::reply::Rejection;
 use serde::{Deserialize, Serialize};
 
@@ -92,6 +93,7 @@ pub(super) enum StoredRejection {
     },
     NamespaceDenied(String),
     ClusterDenied,
+    OpenAi(OpenAiRefusal),
 }
 
 /// Defines both conversions. `same`: variants that both types have. `of_jobs`: those of [`JobRefusal`] that are stored
@@ -166,6 +168,7 @@ conversions! {
         RevocationWider(subject),
         NamespaceDenied(namespace),
         ClusterDenied,
+        OpenAi(refusal),
     }
     of_jobs: {
         RendezvousClosed,

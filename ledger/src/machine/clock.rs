@@ -71,6 +71,7 @@ impl Ledger {
             .chain(jobs)
             .chain(trainers)
             .chain(self.tokens.next_end())
+            .chain(self.api_files.next_end())
             .chain(self.deadlines.first())
             .min()
     }
@@ -93,6 +94,7 @@ impl Ledger {
             self.jobs.lose_silent(self.meta.clock, out);
         }
         self.tokens.forget_expired(self.meta.clock);
+        self.api_files.end_due(self.meta.clock);
     }
 
     /// Whether a `Tick` loses silent trainers. In later versions the leader reports them.

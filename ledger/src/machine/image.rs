@@ -70,6 +70,7 @@ impl Ledger {
         self.jobs.drain(&mut delta);
         self.tokens.drain(&mut delta);
         self.revocations.drain(&mut delta);
+        self.api_files.drain(&mut delta);
         delta
     }
 
@@ -80,6 +81,7 @@ impl Ledger {
         self.clients.each_client(&mut each);
         self.datasets.each_dataset(&mut each);
         self.revocations.each_revocation(&mut each);
+        self.api_files.each_record(&mut each);
         self.tokens.each_token(&mut each);
         self.each_flight(&mut each);
         self.jobs.each_head(&mut each);

@@ -8,6 +8,7 @@ use crate::identity::client::HOLDERS_KEY;
 use crate::identity::member::MEMBERS_KEY;
 use crate::kernel::codec;
 use crate::machine::ledger::{Ledger, Meta};
+use crate::openai::files::ApiFiles;
 use serde::de::DeserializeOwned;
 
 /// The key of an image's record of its position and the cluster's version.
@@ -90,6 +91,7 @@ impl Ledger {
             Some(b'M') => self.meta = read(key, value)?,
             Some(b'N') => self.namespaces.load(key, value)?,
             Some(b'E') if key.get(1) == Some(&0) => self.revocations.load(key, value)?,
+            Some(b'E') if ApiFiles::owns(key) => self.api_files.load(key, value)?,
             Some(b'E') => self.tokens.load(key, value)?,
             Some(b'F' | b'O' | b'P' | b'R' | b'S' | b'T' | b'V' | b'Y') => {
                 self.runs.load(key, value)?;
@@ -110,6 +112,7 @@ impl Ledger {
         self.split_segments();
         self.clients.derive();
         self.tokens.derive();
+        self.api_files.derive();
         self.stores.derive();
         self.jobs.derive();
         self.runs.derive();

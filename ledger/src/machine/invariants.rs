@@ -33,6 +33,7 @@ impl Ledger {
         self.jobs.check_trainings(self.meta.version, &self.datasets)?;
         self.tokens.check()?;
         self.revocations.check()?;
+        self.api_files.check()?;
         self.members.check(self.meta.version)?;
         self.settings.check(self.meta.version)?;
         self.check_namespaces()

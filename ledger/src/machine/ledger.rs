@@ -25,6 +25,7 @@ use crate::identity::token::Tokens;
 use crate::kernel::deadline_queue::Deadlines;
 use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo};
 use crate::machine::event::Events;
+use crate::openai::files::ApiFiles;
 use crate::training::dataset::Datasets;
 use crate::training::job::Jobs;
 use crate::training::store::Stores;
@@ -68,6 +69,7 @@ pub struct Ledger {
     pub(crate) revocations: Revocations,
     pub(crate) members: MemberReports,
     pub(crate) settings: ClusterSettings,
+    pub(crate) api_files: ApiFiles,
     // Derived.
     /// When runs, attempts and sessions end.
     pub(crate) deadlines: Deadlines,
@@ -190,6 +192,7 @@ impl Ledger {
             revocations: Revocations::default(),
             members: MemberReports::default(),
             settings: ClusterSettings::default(),
+            api_files: ApiFiles::default(),
             meta_dirty: false,
             digest_request: None,
             events: Events::default(),

@@ -72,6 +72,7 @@ mod tests {
     use crate::identity::token::TOKENS;
     use crate::kernel::id::RunNo;
     use crate::machine::command::op;
+    use crate::openai::file::FILE_PURPOSES;
     use crate::machine::command::{
         BODIES, FAILURES, KINDS, RUN_ACTIONS, RunAction, STORE_OPS, StoreOp,
     };
@@ -82,7 +83,7 @@ mod tests {
     use crate::training::state::LOSSES;
     use crate::training::trainer::TRAINERS;
 
-    const TABLES: [&[(&str, u32)]; 17] = [
+    const TABLES: [&[(&str, u32)]; 18] = [
         BODIES,
         KINDS,
         RUN_ACTIONS,
@@ -100,6 +101,7 @@ mod tests {
         MEMBERS,
         LEADER_CAUSES,
         SETTINGS,
+        FILE_PURPOSES,
     ];
 
     enum Example {

@@ -199,4 +199,18 @@ operations! {
     47 LoseTrainers(crate::training::lose_trainers::LoseTrainers),
     /// Changes the weight of a run that has not ended.
     48 SetWeight(crate::batch::set_weight::SetWeight),
+    /// Creates a file of OpenAI's API, or finds the same one.
+    51 CreateFile(crate::openai::create_file::CreateFile),
+    /// Deletes a file of OpenAI's API.
+    52 DeleteFile(crate::openai::delete_file::DeleteFile),
+    /// Creates an upload of a file in parts.
+    53 CreateUpload(crate::openai::create_upload::CreateUpload),
+    /// Adds a part to an upload.
+    54 AddUploadPart(crate::openai::add_upload_part::AddUploadPart),
+    /// Makes a file of the parts of an upload.
+    55 CompleteUpload(crate::openai::complete_upload::CompleteUpload),
+    /// Cancels an upload.
+    56 CancelUpload(crate::openai::cancel_upload::CancelUpload),
+    /// The objects of deleted files, or of parts that became no file, are gone.
+    57 ForgetContent(crate::openai::forget_content::ForgetContent),
 }
