@@ -72,6 +72,7 @@ impl Ledger {
             .chain(trainers)
             .chain(self.tokens.next_end())
             .chain(self.api_files.next_end())
+            .chain(self.batches.next_end())
             .chain(self.deadlines.first())
             .min()
     }
@@ -95,6 +96,7 @@ impl Ledger {
         }
         self.tokens.forget_expired(self.meta.clock);
         self.api_files.end_due(self.meta.clock);
+        self.batches.forget_ended(self.meta.clock);
     }
 
     /// Whether a `Tick` loses silent trainers. In later versions the leader reports them.

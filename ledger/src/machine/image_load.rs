@@ -8,6 +8,7 @@ use crate::identity::client::HOLDERS_KEY;
 use crate::identity::member::MEMBERS_KEY;
 use crate::kernel::codec;
 use crate::machine::ledger::{Ledger, Meta};
+use crate::openai::batches::Batches;
 use crate::openai::files::ApiFiles;
 use serde::de::DeserializeOwned;
 
@@ -76,6 +77,7 @@ impl Ledger {
         }
         ledger.runs.check_loaded()?;
         ledger.stores.check_loaded()?;
+        ledger.batches.check_loaded()?;
         ledger.jobs.check_loaded()?;
         ledger.datasets.derive();
         ledger.jobs.derive_trainings(ledger.meta.version, &ledger.datasets)?;
@@ -92,6 +94,7 @@ impl Ledger {
             Some(b'N') => self.namespaces.load(key, value)?,
             Some(b'E') if key.get(1) == Some(&0) => self.revocations.load(key, value)?,
             Some(b'E') if ApiFiles::owns(key) => self.api_files.load(key, value)?,
+            Some(b'E') if Batches::owns(key) => self.batches.load(key, value)?,
             Some(b'E') => self.tokens.load(key, value)?,
             Some(b'F' | b'O' | b'P' | b'R' | b'S' | b'T' | b'V' | b'Y') => {
                 self.runs.load(key, value)?;
@@ -113,6 +116,7 @@ impl Ledger {
         self.clients.derive();
         self.tokens.derive();
         self.api_files.derive();
+        self.batches.derive();
         self.stores.derive();
         self.jobs.derive();
         self.runs.derive();

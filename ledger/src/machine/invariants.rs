@@ -34,6 +34,7 @@ impl Ledger {
         self.tokens.check()?;
         self.revocations.check()?;
         self.api_files.check()?;
+        self.check_batches()?;
         self.members.check(self.meta.version)?;
         self.settings.check(self.meta.version)?;
         self.check_namespaces()

@@ -72,6 +72,7 @@ mod tests {
     use crate::identity::token::TOKENS;
     use crate::kernel::id::RunNo;
     use crate::machine::command::op;
+    use crate::openai::batch::BATCH_STATUSES;
     use crate::openai::file::FILE_PURPOSES;
     use crate::machine::command::{
         BODIES, FAILURES, KINDS, RUN_ACTIONS, RunAction, STORE_OPS, StoreOp,
@@ -83,7 +84,7 @@ mod tests {
     use crate::training::state::LOSSES;
     use crate::training::trainer::TRAINERS;
 
-    const TABLES: [&[(&str, u32)]; 18] = [
+    const TABLES: [&[(&str, u32)]; 19] = [
         BODIES,
         KINDS,
         RUN_ACTIONS,
@@ -102,6 +103,7 @@ mod tests {
         LEADER_CAUSES,
         SETTINGS,
         FILE_PURPOSES,
+        BATCH_STATUSES,
     ];
 
     enum Example {

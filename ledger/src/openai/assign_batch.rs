@@ -4,7 +4,7 @@
 //! from then on. So of two members that work on a batch, only the one that was assigned last changes it.
 //! Absent: which member gets what, which the leader decides.
 
-use crate::kernel::batch_refusal::BatchRefusal;
+use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::id::BatchFence;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
@@ -54,7 +54,7 @@ impl Ledger {
         let batch = self.known_batch(id)?;
         let status = self.status_of(batch);
         if !has_work(status) {
-            return Err(BatchRefusal::FenceStale { status: status.to_string() }.into());
+            return Err(OpenAiRefusal::BatchFenceStale { status: status.to_string() }.into());
         }
         if let Some(batch) = self.batches.change(id) {
             batch.owner = Some(member);
@@ -64,7 +64,7 @@ impl Ledger {
     }
 
     pub(super) fn known_batch(&self, id: &str) -> Result<&Batch, Rejection> {
-        self.batches.get(id).ok_or_else(|| BatchRefusal::Unknown(id.to_owned()).into())
+        self.batches.get(id).ok_or_else(|| OpenAiRefusal::BatchUnknown(id.to_owned()).into())
     }
 
     /// The batch, if this is its last fence.
@@ -78,7 +78,7 @@ impl Ledger {
 
     /// The refusal of an operation of a member that no longer has the work that it believes to have.
     pub(super) fn stale(&self, batch: &Batch) -> Rejection {
-        BatchRefusal::FenceStale { status: self.status_of(batch).to_string() }.into()
+        OpenAiRefusal::BatchFenceStale { status: self.status_of(batch).to_string() }.into()
     }
 
     /// What an operation on a batch is about.

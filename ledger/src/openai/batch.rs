@@ -14,6 +14,7 @@ use crate::kernel::id::{BatchFence, LedgerMs, RunNo};
 use crate::kernel::limits;
 use crate::kernel::names::check_name;
 use crate::kernel::reply::Rejection;
+use crate::machine::version_gate::came_with;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,6 +44,12 @@ pub enum BatchStatus {
     /// Its client has cancelled it. An end.
     Cancelled,
 }
+
+came_with!(BatchStatus, BATCH_STATUSES, {
+    5: BatchStatus::Validating | BatchStatus::Failed | BatchStatus::InProgress
+        | BatchStatus::Finalizing | BatchStatus::Completed | BatchStatus::Expired
+        | BatchStatus::Cancelling | BatchStatus::Cancelled,
+});
 
 impl BatchStatus {
     /// Its name in OpenAI's API.
@@ -98,8 +105,8 @@ impl BatchSpec {
             let (min, max) = (limits::BATCH_WINDOW_MS.start(), limits::BATCH_WINDOW_MS.end());
             return Err(Rejection::Invalid(format!("a completion window has {min} to {max} ms")));
         }
-        if self.output_ttl_ms != 0 && !limits::BATCH_TTL_MS.contains(&self.output_ttl_ms) {
-            let (min, max) = (limits::BATCH_TTL_MS.start(), limits::BATCH_TTL_MS.end());
+        if self.output_ttl_ms != 0 && !limits::FILE_TTL_MS.contains(&self.output_ttl_ms) {
+            let (min, max) = (limits::FILE_TTL_MS.start(), limits::FILE_TTL_MS.end());
             return Err(Rejection::Invalid(format!("output is kept for {min} to {max} ms")));
         }
         if self.options_json.len() > limits::BATCH_OPTIONS_BYTES_MAX {
@@ -132,7 +139,7 @@ impl BatchSpec {
     /// How long its record is kept after its end.
     pub(super) fn ttl_ms(&self) -> u64 {
         match self.output_ttl_ms {
-            0 => limits::BATCH_TTL_DEFAULT_MS,
+            0 => *limits::FILE_TTL_MS.end(),
             ms => ms,
         }
     }

@@ -1,7 +1,8 @@
 //! Image records of batches.
 //!
-//! *Invariant:* as in [`crate::machine::image`]. A batch has one record, and the segments of a batch in validation one
-//! for each [`SEGMENTS_PER_RECORD`] of them.
+//! *Invariant:* as in [`crate::machine::image`]. Keys: `E\x05` and the number of a batch; `E\x06`, the number of a batch in
+//! validation, and that of a record with up to [`SEGMENTS_PER_RECORD`] of its segments. They are below the tag of join
+//! tokens, as the keys of files are.
 
 use crate::kernel::codec;
 use crate::kernel::id::BatchNo;
@@ -11,21 +12,23 @@ use crate::machine::image_load::{LoadError, bad, number, read};
 use crate::openai::batch::{Batch, Stage};
 use crate::openai::batches::{Batches, Index, SEGMENTS_PER_RECORD};
 
-/// The second byte of the keys, which no name of a join token contains. The first is that of join tokens: no letter is
-/// left.
-pub(crate) const BATCH: u8 = 5;
-/// See [`BATCH`].
-pub(crate) const BATCH_SEGMENTS: u8 = 6;
+const BATCH: u8 = 5;
+const SEGMENTS: u8 = 6;
 
 fn batch_key(no: BatchNo) -> Vec<u8> {
     key(b'E', &[&[BATCH], &no.0.to_be_bytes()])
 }
 
 fn segments_key(no: BatchNo, record: &[u8]) -> Vec<u8> {
-    key(b'E', &[&[BATCH_SEGMENTS], &no.0.to_be_bytes(), record])
+    key(b'E', &[&[SEGMENTS], &no.0.to_be_bytes(), record])
 }
 
 impl Batches {
+    /// Whether a record with this key is one of a batch.
+    pub(crate) fn owns(key: &[u8]) -> bool {
+        matches!(key, [b'E', BATCH | SEGMENTS, ..])
+    }
+
     /// Takes the records that changed since the last call.
     pub(crate) fn drain(&mut self, delta: &mut ImageDelta) {
         for no in std::mem::take(&mut self.emptied) {
@@ -62,17 +65,14 @@ impl Batches {
         }
     }
 
-    /// Reads the record of a batch.
+    /// Reads a record. Those of one batch's segments come in their order.
     pub(crate) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
         let no = BatchNo(u64::from_be_bytes(number(key, 2)?));
-        let batch: Batch = read(key, value)?;
-        self.by_no.insert(no, batch);
-        Ok(())
-    }
-
-    /// Reads a record of segments. Those of one batch come in their order.
-    pub(crate) fn load_segments(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
-        let no = BatchNo(u64::from_be_bytes(number(key, 2)?));
+        if key.get(1) == Some(&BATCH) {
+            let batch: Batch = read(key, value)?;
+            self.by_no.insert(no, batch);
+            return Ok(());
+        }
         let record = u32::from_be_bytes(number(key, 10)?) as usize;
         let chunk: Vec<SegmentDecl> = read(key, value)?;
         let segments = self.segments.entry(no).or_default();

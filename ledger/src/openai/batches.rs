@@ -171,12 +171,14 @@ impl Batches {
         self.index.open_of_key.get(key)
     }
 
-    /// Those of a namespace, in the order of creation.
+    /// Those of a namespace that were created before another one, in the order of creation.
     pub(super) fn in_namespace(
         &self,
         namespace: &str,
+        before: BatchNo,
     ) -> impl DoubleEndedIterator<Item = BatchNo> + use<'_> {
-        self.index.by_namespace.get(namespace).into_iter().flatten().copied()
+        let all = self.index.by_namespace.get(namespace).into_iter();
+        all.flat_map(move |all| all.range(..before)).copied()
     }
 
     /// The batch that an earlier request with the same idempotency key, or with the same key of the client's own, made.
@@ -266,7 +268,7 @@ impl Batches {
         let mut own = self.index.used_in.get(namespace).copied().unwrap_or_default();
         let mut all = self.index.used;
         let mut goes = Vec::new();
-        let mut may_go = self.in_namespace(namespace).filter_map(|no| {
+        let mut may_go = self.in_namespace(namespace, BatchNo(u64::MAX)).filter_map(|no| {
             let batch = self.by_no.get(&no)?;
             (batch.has_ended() && batch.remembered_until() <= now).then(|| (no, batch.text_bytes()))
         });

@@ -4,7 +4,7 @@
 //! ends at once: no row of it has run.
 
 use crate::batch::run::RunState;
-use crate::kernel::batch_refusal::BatchRefusal;
+use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::command::RunAction;
@@ -58,7 +58,7 @@ impl Ledger {
             }
             Stage::Ended(end) if end.status == BatchStatus::Cancelled => return Ok(Reply::Ok),
             Stage::Ended(end) => {
-                return Err(BatchRefusal::Ended { status: end.status.to_string() }.into());
+                return Err(OpenAiRefusal::BatchEnded { status: end.status.to_string() }.into());
             }
             Stage::Started(started) if started.cancelling_ms.is_some() => return Ok(Reply::Ok),
             Stage::Started(started) => *started,

@@ -4,7 +4,8 @@
 //! batch, in one operation. Limits of namespaces and API keys are checked here, so they are exact.
 
 use crate::batch::create_run::check_folder;
-use crate::kernel::batch_refusal::BatchRefusal;
+use crate::kernel::openai_refusal::OpenAiRefusal;
+use crate::identity::api_key::KeyLimits;
 use crate::kernel::id::BatchFence;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
@@ -78,7 +79,7 @@ impl Ledger {
         }
         self.check_batch_room(&decl)?;
         let (namespace, input) = (decl.namespace.clone(), decl.spec.input_file.clone());
-        self.files.check_input(&namespace, &input)?;
+        self.check_batch_input(&namespace, &input)?;
         let batch = Batch {
             id: decl.id,
             namespace: decl.namespace,
@@ -96,7 +97,7 @@ impl Ledger {
         };
         self.batches.make_room(&namespace, batch.text_bytes(), now)?;
         let id = batch.id.clone();
-        self.files.add_user(&input);
+        self.api_files.add_user(&input);
         self.batches.add(ctx.batch(), batch);
         Ok(Reply::Batch { id, created: true })
     }
@@ -110,8 +111,13 @@ impl Ledger {
         let Some(made) = by_id.or_else(by_key) else { return Ok(None) };
         match made.body_hash == decl.body_hash && made.namespace == decl.namespace {
             true => Ok(Some(made.id.clone())),
-            false => Err(BatchRefusal::KeyReused { batch: made.id.clone() }.into()),
+            false => Err(OpenAiRefusal::IdempotencyKeyReused(made.id.clone()).into()),
         }
+    }
+
+    /// The limits of an API key; none if there is no such key.
+    pub(super) fn key_limits(&self, key: &str) -> KeyLimits {
+        self.api_key(key).map(|key| key.spec.limits).unwrap_or_default()
     }
 
     /// Compares the batches that have not ended with their bounds.
@@ -143,7 +149,7 @@ pub(super) fn check_key_limit(
         true => Ok(()),
         false => {
             let (key, what) = (key.to_owned(), what.to_owned());
-            Err(BatchRefusal::OverKeyLimit { key, what, used, max }.into())
+            Err(OpenAiRefusal::KeyLimit { key, what, used, max }.into())
         }
     }
 }

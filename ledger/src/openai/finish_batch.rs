@@ -6,14 +6,14 @@
 //! Absent: bounds of an API key for stored bytes. The rows have run, so their output is kept.
 
 use crate::batch::run::RunState;
-use crate::kernel::batch_refusal::BatchRefusal;
+use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::id::BatchFence;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
 use crate::machine::version_gate::OPENAI_API_VERSION;
-use crate::openai::batch::{Batch, BatchEnd, BatchError, BatchStatus, BatchUsage, Stage};
+use crate::openai::batch::{BatchEnd, BatchError, BatchStatus, BatchUsage, Stage};
 use crate::openai::batch_output::BatchOutput;
 use serde::{Deserialize, Serialize};
 
@@ -83,7 +83,7 @@ impl Ledger {
         let Some(status) = self.end_of(batch) else { return Err(self.stale(batch)) };
         if status != op.ends_as {
             let (status, ends_as) = (self.status_of(batch).to_string(), op.ends_as.to_string());
-            return Err(BatchRefusal::OtherEnd { status, ends_as }.into());
+            return Err(OpenAiRefusal::BatchOtherEnd { status, ends_as }.into());
         }
         let cancelled_run = (run.state == RunState::Cancelled).then_some(run.finished_wall_ms);
         let end = BatchEnd {
@@ -103,8 +103,10 @@ impl Ledger {
             error_file: op.errors.as_ref().map(|file| file.id.clone()),
             errors: Vec::new(),
         };
-        let owner = OutputOwner::of(batch);
-        self.create_outputs(ctx, &owner, op.output.into_iter().chain(op.errors))?;
+        let files = self.output_files(ctx, batch, op.output.into_iter().chain(op.errors))?;
+        for (id, file) in files {
+            self.api_files.add_file(id, file);
+        }
         self.end_batch(&op.batch, end);
         Ok(Reply::Ok)
     }
@@ -144,7 +146,7 @@ impl Ledger {
         let input = self.batches.get(id).map(|batch| batch.spec.input_file.clone());
         self.batches.set_stage(id, Stage::Ended(Box::new(end)));
         if let Some(input) = input {
-            self.files.remove_user(&input);
+            self.api_files.remove_user(&input);
         }
     }
 }
