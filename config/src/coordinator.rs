@@ -6,6 +6,7 @@
 //! *Invariant:* an unknown key is refused.
 //! Absent: combinations of values that a member refuses.
 
+mod api;
 mod leader;
 mod profile;
 mod raft;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::api::ApiSettings;
 pub use self::leader::{Audit, Autoscale, EnrollmentSettings, Retention, WebhookSettings, Workers};
 pub use self::profile::Profile;
 pub use self::raft::{Events, HEARTBEAT_MIN_MS, Raft, Storage, Timings};
@@ -88,6 +90,8 @@ pub struct File {
     /// Issuing certificates to workers and clients that have none.
     #[serde(alias = "enrolment")]
     pub enrollment: Option<EnrollmentSettings>,
+    /// OpenAI's HTTP API.
+    pub api: Option<ApiSettings>,
     /// Where spans are sent.
     #[serde(default)]
     pub tracing: TracingSettings,

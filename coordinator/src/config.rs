@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
 
 pub use rollout_config::coordinator::{
-    Audit, Autoscale, EnrollmentSettings, Retention, WebhookSettings, Workers,
+    ApiSettings, Audit, Autoscale, EnrollmentSettings, Retention, WebhookSettings, Workers,
 };
 
 /// The daemon's flags. Each overrides a key of the file.
@@ -96,6 +96,8 @@ pub struct Config {
     pub webhooks: WebhookSettings,
     /// Issuing certificates to unenrolled clients; `None`: this member issues none.
     pub enrollment: Option<EnrollmentSettings>,
+    /// OpenAI's HTTP API; `None`: this member does not serve it.
+    pub api: Option<ApiSettings>,
     /// Where spans go.
     pub tracing: TracingSettings,
     /// Consensus.
@@ -130,8 +132,9 @@ impl Config {
         if let Err(error) = EnvFilter::try_new(&log) {
             bail!("{path}: `log` = {log:?} is no filter: {error}");
         }
-        let security = security(&file.tls, [file.listen.client, file.listen.peer])
-            .with_context(|| path.clone())?;
+        let mut ports = vec![file.listen.client, file.listen.peer];
+        ports.extend(file.api.as_ref().map(|api| api.listen));
+        let security = security(&file.tls, &ports).with_context(|| path.clone())?;
         let mut dial_map =
             file.dial_map.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
         dial_map.extend(flags.dial_map);
@@ -176,6 +179,7 @@ impl Config {
             autoscale: file.autoscale,
             webhooks: file.webhooks,
             enrollment: file.enrollment,
+            api: file.api,
             tracing: file.tracing,
             raft,
         })
@@ -202,14 +206,14 @@ fn parse_dial_map(entries: &[String]) -> Result<DialMap> {
     Ok(map)
 }
 
-fn security(tls: &Tls, ports: [SocketAddr; 2]) -> Result<Security> {
-    let public = ports.into_iter().find(|port| !port.ip().is_loopback());
+fn security(tls: &Tls, ports: &[SocketAddr]) -> Result<Security> {
+    let public = ports.iter().find(|port| !port.ip().is_loopback());
     if let (true, false, Some(port)) =
         (tls.insecure_plaintext, tls.insecure_plaintext_public, public)
     {
         bail!(
-            "[tls] insecure_plaintext = true with [listen] {port}: any host that reaches it would be an administrator. \
-             Listen on 127.0.0.1, give certificates, or set insecure_plaintext_public = true too"
+            "[tls] insecure_plaintext = true, and other hosts can reach {port}: they could act as administrators, or \
+             read API keys. Listen on 127.0.0.1, give certificates, or set insecure_plaintext_public = true too"
         );
     }
     match (&tls.ca_file, &tls.cert_file, &tls.key_file, tls.insecure_plaintext) {

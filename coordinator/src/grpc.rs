@@ -23,6 +23,7 @@ pub(crate) mod epoch_gate;
 pub(crate) mod event_out;
 mod events;
 mod exchange_room;
+mod forward;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod items;
@@ -63,6 +64,7 @@ pub(crate) use dry_run::DryRunsService;
 pub(crate) use dry_run::fuzzed as fuzzed_dry_run;
 pub(crate) use enrollment::EnrollmentService;
 pub(crate) use events::EventsService;
+pub(crate) use forward::{FORWARD_OP_BYTES_MAX, ForwardService};
 pub(crate) use items::ItemsService;
 pub(crate) use job::JobsService;
 pub(crate) use maintenance::MaintenanceService;
@@ -85,7 +87,7 @@ use crate::leader::dry_run::is_dry_run;
 use crate::leader::full_disk;
 use crate::leader::header::{answer_epoch, cluster_id, members, restored_from};
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::proposer::Applied;
+use crate::leader::proposer::{Applied, LogPosition};
 use crate::leader::reject;
 use crate::leader::state::{Current, LeaderState};
 use crate::leader::stuck_runs::StuckRuns;
@@ -286,15 +288,20 @@ impl Shared {
             return Err(Box::pin(self.end_of_dry_run(&kind)).await);
         }
         audit::requested(request);
+        match self.reply_to(Op { request, kind }).await? {
+            (.., Reply::Rejected(why)) => Err(reject::rejected(&why)),
+            (_, at, reply) => Ok((at.index, reply)),
+        }
+    }
+
+    /// Applies an operation. Returns its epoch, its position, and the reply, which may be a rejection.
+    pub(crate) async fn reply_to(&self, op: Op) -> Result<(u64, LogPosition, Reply), RpcError> {
         log_position::of_several_looks();
         let leader = self.leader_state()?;
-        full_disk::check(&self.node, &self.config.name, [&kind])?;
-        let (at, reply) = self.proposed(leader.proposer.op_at(Op { request, kind })).await?;
+        full_disk::check(&self.node, &self.config.name, [&op.kind])?;
+        let (at, reply) = self.proposed(leader.proposer.op_at(op)).await?;
         log_position::applied(leader.epoch, at);
-        match reply {
-            Reply::Rejected(why) => Err(reject::rejected(&why)),
-            reply => Ok((at.index, reply)),
-        }
+        Ok((leader.epoch, at, reply))
     }
 
     /// Applies operations together. The first one's reply is the answer. If that one is rejected, the others were

@@ -31,8 +31,10 @@ pub use server::{OnRevoked, ServerTls};
 use crate::identity::{IdentityError, Role};
 use crate::pki::TlsFiles;
 
-/// The application protocol of every connection: HTTP/2.
+/// The application protocol of every gRPC connection: HTTP/2.
 pub(crate) const ALPN_H2: &[u8] = b"h2";
+/// The other protocol of HTTPS.
+pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
 
 /// How connections are secured.
 #[derive(Clone, Debug, PartialEq, Eq)]

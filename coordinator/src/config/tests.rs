@@ -135,6 +135,18 @@ fn plaintext_on_a_public_address_needs_a_second_flag() {
 }
 
 #[test]
+fn api_keys_are_sent_in_plaintext_to_other_hosts_only_with_a_second_flag() {
+    let with_api = |text: &str, listen: &str| load(&format!("{text}\n[api]\nlisten = {listen:?}\n"));
+    assert!(load(GOOD).expect("good").api.is_none(), "no port by default");
+    let api = with_api(GOOD, "127.0.0.1:3").expect("loopback").api.expect("a port");
+    assert_eq!((api.listen.port(), api.advertise), (3, None));
+    let error = format!("{:#}", with_api(GOOD, "0.0.0.0:3").expect_err("public"));
+    assert!(error.contains("insecure_plaintext_public") && error.contains("0.0.0.0:3"), "{error}");
+    let files = "ca_file = \"a\"\ncert_file = \"b\"\nkey_file = \"c\"";
+    with_api(&GOOD.replace("insecure_plaintext = true", files), "0.0.0.0:3").expect("TLS");
+}
+
+#[test]
 fn half_a_tls_section_is_refused() {
     let text = GOOD.replace("insecure_plaintext = true", "ca_file = \"x\"");
     assert!(format!("{:#}", load(&text).expect_err("half")).contains("[tls]"));

@@ -15,6 +15,7 @@ mod chain;
 #[cfg(test)]
 mod golden;
 mod handshakes;
+mod http_call;
 mod line_room;
 mod refusals;
 mod sink;
@@ -36,6 +37,7 @@ use time::format_description::well_known::Rfc3339;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
+pub(crate) use http_call::{HttpCall, HttpError};
 pub(crate) use sink::AuditLog;
 
 tokio::task_local! {
@@ -53,6 +55,8 @@ struct AuditNotes {
     proved_identity: Option<String>,
     /// The method of the request that a dry run checks: `Runs/DeleteRun`.
     dry_run_of: Option<&'static str>,
+    /// The id of a request of the HTTP API, as in the header `x-request-id`.
+    http_request: Option<String>,
 }
 
 fn note(add: impl FnOnce(&mut AuditNotes)) {
@@ -153,22 +157,56 @@ where
         async move {
             open.trace_id = trace::current().map(|t| t.trace_id()).unwrap_or_default();
             let response = NOTED.scope(open.noted.clone(), answer).await;
-            open.decided = true;
             let status = match &response {
                 Ok(response) => Status::from_header_map(response.headers()),
                 Err(_) => None,
             };
-            let line = open.line(status.filter(|status| status.code() != Code::Ok));
-            if let Some(line) = line
-                && let Some(room) = open.room_for_line()
-            {
-                // In a task of its own, so that the line is written even if the caller disconnects now.
-                let log = open.log.clone();
-                let _ = tokio::spawn(async move { log.write_in(room, line).await }).await;
-            }
+            let refused = status.filter(|status| status.code() != Code::Ok);
+            open.write_line(&Ending::of_rpc(refused.as_ref())).await;
             response
         }
         .boxed()
+    }
+}
+
+/// How a request ended.
+struct Ending {
+    outcome: &'static str,
+    /// The code and the message of a refusal or failure.
+    error: Option<(&'static str, String)>,
+    /// The caller may not make the request.
+    forbidden: bool,
+    /// Another member decides.
+    elsewhere: bool,
+}
+
+impl Ending {
+    fn of_rpc(refused: Option<&Status>) -> Self {
+        let Some(error) = refused.map(RpcError::from_status) else {
+            return Self { outcome: "applied", error: None, forbidden: false, elsewhere: false };
+        };
+        let outcome = match error.outcome {
+            Outcome::NotApplied => "refused",
+            Outcome::Applied => "applied",
+            Outcome::Unknown => "unknown",
+        };
+        let forbidden = matches!(
+            error.code,
+            ErrorCode::PermissionDenied
+                | ErrorCode::Unauthenticated
+                | ErrorCode::CertificateRevoked
+        );
+        // The leader decides those, or the next one will.
+        let elsewhere = matches!(
+            error.code,
+            ErrorCode::NotLeader | ErrorCode::NoLeader | ErrorCode::NotBootstrapped
+        );
+        Self { outcome, error: Some((error.code.code(), error.message)), forbidden, elsewhere }
+    }
+
+    /// There was no answer: the caller did not wait for one.
+    fn unknown() -> Self {
+        Self { outcome: "unknown", error: None, forbidden: false, elsewhere: false }
     }
 }
 
@@ -187,41 +225,30 @@ struct Open {
 }
 
 impl Open {
+    /// Writes the request's line, if it gets one.
+    async fn write_line(&mut self, ending: &Ending) {
+        self.decided = true;
+        if let Some(line) = self.line(ending)
+            && let Some(room) = self.room_for_line()
+        {
+            // In a task of its own, so that the line is written even if the caller disconnects now.
+            let log = self.log.clone();
+            let _ = tokio::spawn(async move { log.write_in(room, line).await }).await;
+        }
+    }
+
     /// The request's line, if it gets one.
-    fn line(&self, refused: Option<Status>) -> Option<Map<String, Value>> {
-        let error = refused.as_ref().map(RpcError::from_status);
-        let code = error.as_ref().map(|error| error.code);
-        let forbidden = matches!(
-            code,
-            Some(
-                ErrorCode::PermissionDenied
-                    | ErrorCode::Unauthenticated
-                    | ErrorCode::CertificateRevoked
-            )
-        );
-        // The leader decides those, or the next one will.
-        let elsewhere = matches!(
-            code,
-            Some(ErrorCode::NotLeader | ErrorCode::NoLeader | ErrorCode::NotBootstrapped)
-        );
-        if elsewhere || !(self.audited || forbidden) {
+    fn line(&self, ending: &Ending) -> Option<Map<String, Value>> {
+        if ending.elsewhere || !(self.audited || ending.forbidden) {
             return None;
         }
-        let outcome = match &error {
-            None => "applied",
-            Some(error) => match error.outcome {
-                Outcome::NotApplied => "refused",
-                Outcome::Applied => "applied",
-                Outcome::Unknown => "unknown",
-            },
-        };
-        let mut line = self.fields(outcome, error.as_ref());
-        if error.is_some() && self.is_unauthenticated() {
+        let mut line = self.fields(ending);
+        if ending.error.is_some() && self.is_unauthenticated() {
             line.insert(
                 "untold".into(),
                 self.log.unauthenticated_calls.line_due(Instant::now())?.into(),
             );
-        } else if outcome == "refused" {
+        } else if ending.outcome == "refused" {
             self.bound(&mut line)?;
         }
         Some(line)
@@ -244,7 +271,8 @@ impl Open {
         self.peer.as_ref().is_none_or(unenrolled) && self.noted.lock().proved_identity.is_none()
     }
 
-    fn fields(&self, outcome: &str, error: Option<&RpcError>) -> Map<String, Value> {
+    fn fields(&self, ending: &Ending) -> Map<String, Value> {
+        let Ending { outcome, error, .. } = ending;
         let noted = self.noted.lock().clone();
         let identity = self.peer.as_ref().map(|peer| &peer.identity);
         let request = noted.request.map(|r| format!("{}.{}", r.session.0, r.seq));
@@ -262,8 +290,8 @@ impl Open {
             "request": request,
             "index": log_position::index_of_operation().map(|index| index.to_string()),
             "outcome": outcome,
-            "code": error.map(|error| error.code.code()),
-            "message": error.map(|error| cut(&error.message)),
+            "code": error.as_ref().map(|(code, _)| code),
+            "message": error.as_ref().map(|(_, message)| cut(message)),
             "traceId": named(&self.trace_id),
             "durationMs": self.begun.elapsed().as_millis() as u64,
         });
@@ -273,6 +301,9 @@ impl Open {
         };
         if let Some(method) = noted.dry_run_of {
             fields.insert("dryRunOf".into(), method.into());
+        }
+        if let Some(id) = noted.http_request {
+            fields.insert("httpRequest".into(), id.into());
         }
         fields
     }
@@ -285,7 +316,7 @@ impl Drop for Open {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let mut line = self.fields("unknown", None);
+        let mut line = self.fields(&Ending::unknown());
         if self.is_unauthenticated() {
             let Some(unlogged) = self.log.unauthenticated_calls.line_due(Instant::now()) else {
                 return;

@@ -66,6 +66,9 @@ pub(crate) fn settings(config: &Config) -> Value {
             "secret_file": config.webhooks.secret_file,
         },
         "enrollment": config.enrollment.as_ref().map(enrollment),
+        "api": config.api.as_ref().map(|api| json!({
+            "listen": api.listen, "advertise": api.advertise.as_deref().map(bare),
+        })),
         "tracing": tracing(&config.tracing),
         "dial_map": raft.dial_map.to_string(),
     })
@@ -148,6 +151,9 @@ mod tests {
             listen = "127.0.0.1:3"
             issuer_cert_file = "/i.pem"
             issuer_key_file = "/i.key"
+            [api]
+            listen = "127.0.0.1:4"
+            advertise = "https://api.example.com/v1"
             [tracing]
             otlp_endpoint = "http://127.0.0.1:4317"
             [webhooks]

@@ -207,6 +207,12 @@ impl Tally {
         self.deleting.len()
     }
 
+    /// See [`Ledger::models_in`](crate::Ledger::models_in).
+    pub(crate) fn models_in(&self, namespace: &str) -> BTreeSet<String> {
+        let offers = self.lists_in(namespace).flat_map(|(models, _)| models);
+        offers.map(|offer| name_of(offer)).filter(|name| *name != "*").map(str::to_owned).collect()
+    }
+
     /// See [`Ledger::pools`](crate::Ledger::pools).
     pub(crate) fn pools(&self) -> BTreeMap<String, Pool> {
         let of_rows = |rows: &ModelRows| Pool {

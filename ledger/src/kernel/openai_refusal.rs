@@ -48,6 +48,16 @@ pub enum OpenAiRefusal {
         /// The announced length.
         declared: u64,
     },
+    /// The API key may not store that much.
+    #[error("API key {key} may store {max} bytes, and has stored {used}")]
+    StorageLimit {
+        /// The key's id.
+        key: String,
+        /// Bytes that it has stored.
+        used: u64,
+        /// How many it may store.
+        max: u64,
+    },
     /// No such file in the namespace.
     #[error("no file {0}")]
     FileUnknown(String),

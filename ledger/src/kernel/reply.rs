@@ -154,14 +154,12 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// The bytes of a remembered reply in the image, for the tests that keep them.
-    #[doc(hidden)]
+    /// The bytes of a reply, as the image remembers it and as the leader sends it to another member.
     pub fn encode(&self) -> Vec<u8> {
         codec::encode(self)
     }
 
     /// Reads these bytes; `None` for anything else.
-    #[doc(hidden)]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         codec::decode(bytes)
     }

@@ -56,6 +56,18 @@ pub enum Body {
     ScopedOps(Vec<ScopedOp>),
 }
 
+impl OpKind {
+    /// The operation's bytes, for a member that sends it to the leader.
+    pub fn encode(&self) -> Vec<u8> {
+        codec::encode(self)
+    }
+
+    /// Reads these bytes; `None` for anything else, such as a kind of a later build.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        codec::decode(bytes)
+    }
+}
+
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Op {

@@ -77,6 +77,7 @@ mod tests {
     use crate::machine::command::{
         BODIES, FAILURES, KINDS, RUN_ACTIONS, RunAction, STORE_OPS, StoreOp,
     };
+    use crate::openai::file::FILE_PURPOSES;
     use crate::training::barrier::{BARRIER_MEMBERS, POLICIES};
     use crate::training::checkpoint::CHECKPOINTS;
     use crate::training::dataset::DATASETS;

@@ -4,11 +4,11 @@ use crate::kernel::id::LedgerMs;
 use crate::kernel::limits;
 use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::reply::{Rejection, Reply};
-use crate::openai::content::{Extent, check_id};
-use crate::openai::upload::{PART_ID_PREFIX, Upload, UploadState, is_part_of};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
+use crate::openai::content::{Extent, check_id};
+use crate::openai::upload::{PART_ID_PREFIX, Upload, UploadState, is_part_of};
 use serde::{Deserialize, Serialize};
 
 /// Adds a part to a pending upload. A repeat changes nothing.
@@ -82,7 +82,10 @@ impl Ledger {
         }
         let pieces = op.content.pieces.len() as u64;
         if upload.pieces().saturating_add(pieces) > limits::FILE_PIECES_MAX {
-            return Err(Rejection::Limit { what: "pieces of a file".into(), max: limits::FILE_PIECES_MAX });
+            return Err(Rejection::Limit {
+                what: "pieces of a file".into(),
+                max: limits::FILE_PIECES_MAX,
+            });
         }
         let received = upload.received().saturating_add(bytes);
         if received > limits::UPLOAD_BYTES_MAX {
@@ -109,7 +112,10 @@ impl Ledger {
         let upload = self.find_upload(id)?;
         match upload.state {
             UploadState::Pending => Ok(upload),
-            state => Err(OpenAiRefusal::UploadEnded { id: id.to_owned(), state: state.name().into() }.into()),
+            state => {
+                Err(OpenAiRefusal::UploadEnded { id: id.to_owned(), state: state.name().into() }
+                    .into())
+            }
         }
     }
 }

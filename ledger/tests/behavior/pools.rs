@@ -100,3 +100,14 @@ fn a_pool_without_rows_and_slots_is_not_listed() {
     played.worker("w1", &[&["*"]]);
     assert!(played.ledger.pools().is_empty());
 }
+
+#[test]
+fn the_models_of_a_namespace_are_those_that_its_slots_name() {
+    let mut played = Played::new();
+    assert!(played.ledger.models_in("default").is_empty());
+    played.run("r1", "unserved", 1);
+    played.worker("w1", &[&["small"], &["small@v2", "big"], &["*"]]);
+    let models: Vec<String> = played.ledger.models_in("default").into_iter().collect();
+    assert_eq!(models, ["big", "small"], "without revisions, and without models that only runs name");
+    assert!(played.ledger.models_in("other").is_empty(), "workers serve their own namespace");
+}

@@ -132,6 +132,13 @@ pub fn enrollment(channel: Channel) -> v1::enrolment_client::EnrolmentClient<Cha
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
+/// The service with which a member reaches the leader on behalf of the callers of its HTTP API.
+pub fn forward(channel: Channel) -> v1::forward_client::ForwardClient<Channel> {
+    v1::forward_client::ForwardClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 /// The service for namespaces.
 pub fn namespaces(channel: Channel) -> v1::namespaces_client::NamespacesClient<Channel> {
     v1::namespaces_client::NamespacesClient::new(channel)

@@ -1,8 +1,8 @@
 //! The server end of TLS.
 //!
 //! *Invariant:* under [`Security::Mtls`] no peer without a certificate of the authority completes the handshake. The
-//! exception is an enrollment listener: there every peer counts as an unenrolled client, whatever certificate it
-//! presents.
+//! exceptions are the listeners for enrollment and for HTTPS: there every peer counts as an unenrolled client, whatever
+//! certificate it presents.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::incoming::Incoming;
 use super::material::Material;
 use super::reload::Reloading;
 use super::verify::{ClientIdentityVerifier, TLS_VERSIONS};
-use super::{ALPN_H2, Security, TlsError};
+use super::{ALPN_H2, ALPN_HTTP1, Security, TlsError};
 use crate::crypto::provider;
 use crate::identity::{Identity, PeerInfo, Role};
 use crate::pki::{AUTHORITIES_MAX, Validity, inspect_der};
@@ -98,6 +98,22 @@ impl ServerTls {
         Ok(ServerTls { files, unenrolled: true, only: None, revocations, on_revoked: None })
     }
 
+    /// A server of HTTPS, over HTTP/1.1 or HTTP/2, for callers that prove who they are in their requests: it requests no
+    /// certificate, and every caller is [`Identity::unenrolled`]. In plaintext it serves HTTP.
+    ///
+    /// # Errors
+    /// As [`ServerTls::load`].
+    pub fn for_https(security: &Security) -> Result<Self, TlsError> {
+        let files = match security {
+            Security::Mtls(files) => {
+                Some(Arc::new(Reloading::load(files, Box::new(build_for_https))?))
+            }
+            Security::InsecurePlaintext => None,
+        };
+        let revocations = Revocations::default();
+        Ok(ServerTls { files, unenrolled: true, only: None, revocations, on_revoked: None })
+    }
+
     /// Accepts only callers of one role, and closes other connections. Does nothing in plaintext.
     #[must_use]
     pub fn only(self, role: Role) -> Self {
@@ -153,8 +169,9 @@ impl ServerTls {
         // Small messages decide latency here, and batching is done above TCP.
         tcp.set_nodelay(true)?;
         let Some(tls) = self.files else {
-            let peer = PeerInfo::uncertified(Identity::insecure(), addr);
-            return Ok(ServerConn::plain(tcp, peer));
+            let identity =
+                if self.unenrolled { Identity::unenrolled() } else { Identity::insecure() };
+            return Ok(ServerConn::plain(tcp, PeerInfo::uncertified(identity, addr)));
         };
         let stream = TlsAcceptor::from(tls.get().config.clone()).accept(tcp).await?;
         if self.unenrolled {
@@ -209,13 +226,24 @@ fn build(material: Material, revocations: Revocations) -> Result<ServerConfig, T
     Ok(config)
 }
 
-fn build_for_unenrolled(material: Material) -> Result<ServerConfig, TlsError> {
-    let Material { files, authorities, mut chain, key, identity, .. } = material;
+fn build_for_unenrolled(mut material: Material) -> Result<ServerConfig, TlsError> {
+    let authorities = std::mem::take(&mut material.authorities);
+    material.chain.extend(authorities.into_iter().take(AUTHORITIES_MAX));
+    build_without_client_auth(material)
+}
+
+fn build_for_https(material: Material) -> Result<ServerConfig, TlsError> {
+    let mut config = build_without_client_auth(material)?;
+    config.alpn_protocols = vec![ALPN_H2.to_vec(), ALPN_HTTP1.to_vec()];
+    Ok(config)
+}
+
+fn build_without_client_auth(material: Material) -> Result<ServerConfig, TlsError> {
+    let Material { files, chain, key, identity, .. } = material;
     if identity.role != Role::Member {
         return Err(TlsError::NotMember { path: files.cert, found: identity.role });
     }
     let refused = |cause: rustls::Error| Material::refused(&files, cause);
-    chain.extend(authorities.into_iter().take(AUTHORITIES_MAX));
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(TLS_VERSIONS)
         .map_err(refused)?

@@ -238,3 +238,27 @@ fn the_expiry_of_a_certificate_is_printed_as_a_date() {
     assert_eq!(expired.to_string(), told);
     assert_eq!(utc(i64::MAX), format!("{} s since 1970", i64::MAX));
 }
+
+#[tokio::test]
+async fn an_https_listener_offers_both_versions_of_http_and_asks_for_no_certificate() {
+    let authority = Authority::new();
+    let files = authority.issue(Role::Member, "c1");
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_file_iter(&files.ca).unwrap() {
+        roots.add(root.unwrap()).unwrap();
+    }
+    let tls = ServerTls::for_https(&Security::Mtls(files)).unwrap();
+    let (mut incoming, addr) = listen(tls).await;
+    for protocol in ["h2", "http/1.1"] {
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots.clone())
+            .with_no_client_auth();
+        config.alpn_protocols = vec![protocol.into()];
+        let connector = TlsConnector::from(Arc::new(config));
+        let (stream, conn) = tokio::join!(connect(connector, addr), next(&mut incoming));
+        assert_eq!(stream.unwrap().get_ref().1.alpn_protocol(), Some(protocol.as_bytes()));
+        assert_eq!(conn.peer().identity, Identity::unenrolled());
+    }
+}
