@@ -72,11 +72,10 @@ mod tests {
     use crate::identity::token::TOKENS;
     use crate::kernel::id::RunNo;
     use crate::machine::command::op;
-    use crate::openai::batch::BATCH_STATUSES;
-    use crate::openai::file::FILE_PURPOSES;
     use crate::machine::command::{
         BODIES, FAILURES, KINDS, RUN_ACTIONS, RunAction, STORE_OPS, StoreOp,
     };
+    use crate::openai::batch::BATCH_STATUSES;
     use crate::openai::file::FILE_PURPOSES;
     use crate::training::barrier::{BARRIER_MEMBERS, POLICIES};
     use crate::training::checkpoint::CHECKPOINTS;
