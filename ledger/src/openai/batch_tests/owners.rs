@@ -72,7 +72,7 @@ fn a_repeat_of_an_owners_operation_is_granted_and_changes_nothing() {
     let slot = bench.register();
     bench.create("batch_1");
     let fence = bench.assign("batch_1", FIRST);
-    let mut twice = |bench: &mut Bench, kind: OpKind| {
+    let twice = |bench: &mut Bench, kind: OpKind| {
         bench.granted(kind.clone());
         let before = bench.ledger.state_records();
         bench.granted(kind);
