@@ -22,6 +22,7 @@ mod http;
 mod leader;
 mod observe;
 mod offline;
+mod openai;
 mod process;
 mod program;
 mod server;

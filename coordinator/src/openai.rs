@@ -10,14 +10,22 @@
 
 mod answer;
 pub(crate) mod auth;
+mod content;
 pub(crate) mod error;
+mod files;
 pub(crate) mod forward;
+mod ids;
 mod key_watch;
 pub(crate) mod listener;
 mod models;
+mod multipart;
+mod page;
+mod range;
 mod rate;
 mod response_body;
 mod shared_read;
 pub(crate) mod state;
 #[cfg(test)]
 pub(crate) mod test_cluster;
+mod transfers;
+mod uploads;

@@ -17,9 +17,9 @@ use crate::grpc::store_probe::StoreProbe;
 use crate::grpc::trace_layer::Trace;
 use crate::grpc::{
     BarrierService, CertificatesService, CheckpointsService, ClusterService, DatasetsService,
-    DigestPace, DryRunsService, EnrollmentService, EventsService, ItemsService, JobsService,
-    MaintenanceService, MembersService, NamespacesService, RendezvousService, RunsService,
-    ShardsService, Shared, StoreService, TokensService, Waits, WorkerService,
+    DigestPace, DryRunsService, EnrollmentService, EventsService, ForwardService, ItemsService,
+    JobsService, MaintenanceService, MembersService, NamespacesService, RendezvousService,
+    RunsService, ShardsService, Shared, StoreService, TokensService, Waits, WorkerService,
 };
 use crate::http;
 use crate::leader::fence::Fence;
@@ -30,6 +30,7 @@ use crate::observe::audit::{AuditLayer, AuditLog};
 use crate::observe::metrics::MetricsPage;
 use crate::observe::open_files::{self, Bounded, Shares};
 use crate::observe::telemetry;
+use crate::openai::listener::{ApiPort, ApiServer};
 use anyhow::{Context, Result};
 use metrics_exporter_prometheus::PrometheusHandle;
 use rollout_ledger::Ledger;
@@ -73,7 +74,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     // Register before slow work such as reading the log, during which a signal would end the process.
     let hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let files = open_files::raise_limit();
-    let shares = Shares::of(files);
+    let shares = Shares::of(files, config.api.is_some());
     tracing::info!(files, ?shares, "connection limits");
     let ports = Ports::bind(&config, &shares).await?;
     let issuer = CertificateIssuer::open(&config)?.map(Arc::new);
@@ -113,7 +114,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
         digest_pace: DigestPace::default(),
         config,
     });
-    let servers = ports.serve(&shares, (shared.clone(), audit), store, &stop);
+    let servers = ports.serve(&shares, (shared.clone(), audit), store, &stop)?;
     let retention = shared.config.retention;
     let collect = move |leader: &Arc<LeaderState>| gc::start(leader, &stores, retention);
     let workers = shared.config.workers.clone();
@@ -157,6 +158,7 @@ struct Ports {
     peer: TcpListener,
     http: TcpListener,
     enrollment: Option<EnrollmentPort>,
+    api: Option<ApiPort>,
 }
 
 impl Ports {
@@ -166,6 +168,7 @@ impl Ports {
             peer: bind("peer", config.listen_peer).await?,
             http: bind("http", config.listen_http).await?,
             enrollment: EnrollmentPort::bind(config, shares.unenrolled).await?,
+            api: ApiPort::bind(config, shares.api).await?,
         })
     }
 
@@ -175,7 +178,7 @@ impl Ports {
         (shared, audit): (Arc<Shared>, Arc<AuditLog>),
         store: BlobStore,
         stop: &CancellationToken,
-    ) -> Servers {
+    ) -> Result<Servers> {
         let (node, tls) = (shared.node.clone(), shared.tls.clone());
         // On the threads of consensus, because a flood of work must not delay a heartbeat.
         let peer = tls.clone().only(Role::Member).incoming(self.peer).at_most(shares.peers);
@@ -187,10 +190,12 @@ impl Ports {
         let audited = (shared.clone(), audit);
         let enrolling =
             self.enrollment.map(|port| tokio::spawn(port.serve(audited.clone(), stop.clone())));
+        let api = self.api.map(|port| port.serve(audited.clone(), store.clone(), stop.clone()));
+        let api = api.transpose()?;
         let clients = tokio::spawn(serve_clients(client, audited, store, stop.clone()));
         let http = Bounded::new(self.http, shares.http, http::OPEN_MAX);
         let probes = tokio::spawn(http::serve(http, shared, stop.clone()));
-        Servers { peers, clients, enrolling, probes }
+        Ok(Servers { peers, clients, enrolling, probes, api })
     }
 }
 
@@ -200,13 +205,19 @@ struct Servers {
     clients: JoinHandle<Result<()>>,
     enrolling: Option<JoinHandle<Result<()>>>,
     probes: JoinHandle<std::io::Result<()>>,
+    api: Option<ApiServer>,
 }
 
 impl Servers {
     async fn end(self) {
-        let Self { peers, clients, enrolling, probes } = self;
+        let Self { peers, clients, enrolling, probes, api } = self;
+        let api = async {
+            if let Some(api) = api {
+                api.end().await;
+            }
+        };
         // The epoch ended with the hand-over. If there was none, it ends with consensus.
-        let streams = async { tokio::join!(peers, clients) };
+        let streams = async { tokio::join!(peers, clients, api) };
         let _ = tokio::time::timeout(STREAMS_END_WITHIN, streams).await;
         probes.abort();
         // A client that has no certificate by now asks another member.
@@ -371,8 +382,8 @@ async fn serve_clients(
     let namespaces = NamespacesService(shared.clone());
     let namespaces = v1::namespaces_server::NamespacesServer::new(namespaces);
     let tokens = v1::tokens_server::TokensServer::new(TokensService(shared.clone()));
-    let enrollment = EnrollmentService(shared.clone());
-    let enrollment = v1::enrolment_server::EnrolmentServer::new(enrollment);
+    let enrollment = v1::enrolment_server::EnrolmentServer::new(EnrollmentService(shared.clone()));
+    let forward = v1::forward_server::ForwardServer::new(ForwardService(shared.clone()));
     let certificates = CertificatesService(shared.clone());
     let certificates = v1::certificates_server::CertificatesServer::new(certificates);
     server()
@@ -401,6 +412,7 @@ async fn serve_clients(
         .add_service(bounded!(tokens, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(enrollment, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(certificates, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(forward, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(dry_runs, SMALL_MESSAGE_BYTES_MAX))
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await

@@ -36,6 +36,7 @@ pub use batch::eligibility_view::Tail;
 pub use batch::run_gc::{Forgettable, Sealed};
 pub use batch::spec::{EngineSpec, RunSpec, SlotOffer};
 pub use fleet::setting::{SettingOp, SettingView, Settings};
+pub use identity::api_key::{API_KEY_ID_LEN, ApiKeySpec, ApiKeyView, KeyLimits, KeyRole};
 pub use identity::client::MakesRoom;
 pub use identity::member::{LeaderCause, MemberOp, MemberState, Members, SeenMember};
 pub use identity::quota::{NamespaceView, Quota};

@@ -34,5 +34,5 @@ pub(crate) mod start_batch;
 #[cfg(test)]
 mod tests;
 pub(crate) mod upload;
-mod usage;
+pub(crate) mod usage;
 pub(crate) mod view;

@@ -8,6 +8,8 @@
 
 #[path = "model/actions.rs"]
 mod actions;
+#[path = "model/api_keys.rs"]
+mod api_keys;
 #[path = "model/bisection.rs"]
 mod bisection;
 #[path = "model/commands.rs"]
@@ -22,6 +24,8 @@ mod deaths;
 mod events;
 #[path = "model/fairness.rs"]
 mod fairness;
+#[path = "model/files.rs"]
+mod files;
 #[path = "model/job_acts.rs"]
 mod job_acts;
 #[path = "model/jobs.rs"]
@@ -255,6 +259,7 @@ impl Pair {
         }
         prop_assert!(restored.worker_sessions().is_empty());
         prop_assert!(tokens::restored_has_none(&restored));
+        prop_assert!(api_keys::restored_has_none(&restored));
         prop_assert_eq!(restored.revocations(), self.ledger.revocations());
         prop_assert!(restored.members().seen.is_empty());
         prop_assert_eq!(restored.settings(), self.ledger.settings());
@@ -401,6 +406,13 @@ fn random_stories_reach_what_matters() {
         ("token used", 20),
         ("token used again", 5),
         ("TokenRefused", 20),
+        ("ApiKeyConflict", 5),
+        ("ApiKeyUnknown", 5),
+        ("API key expired", 5),
+        ("file created", 20),
+        ("file deleted", 5),
+        ("upload completed", 5),
+        ("OpenAi", 20),
         ("revoked", 20),
         ("RevocationWider", 5),
         ("AuthorRevoked", 5),

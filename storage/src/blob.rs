@@ -18,8 +18,8 @@ use bytes::Bytes;
 pub use self::error::BlobError;
 use self::file::FileStore;
 pub use self::key::{
-    checkpoint_key, checkpoint_prefix, evidence_key, folder_mark, manifest_key, part_key,
-    run_folder, run_prefix, segment_key, training_prefix,
+    CONTENT_ROOT, checkpoint_key, checkpoint_prefix, content_key, content_prefix, evidence_key,
+    folder_mark, manifest_key, part_key, run_folder, run_prefix, segment_key, training_prefix,
 };
 use self::remote::RemoteStore;
 pub use self::source::{ObjectSource, SourceObject};

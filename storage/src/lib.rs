@@ -33,9 +33,9 @@ mod sync_mark;
 mod table;
 
 pub use blob::{
-    BLOB_BYTES_MAX, BlobError, BlobRef, BlobStore, ObjectSource, SourceObject, checkpoint_key,
-    checkpoint_prefix, evidence_key, folder_mark, manifest_key, part_key, run_folder, run_prefix,
-    same_store, segment_key, training_prefix,
+    BLOB_BYTES_MAX, BlobError, BlobRef, BlobStore, CONTENT_ROOT, ObjectSource, SourceObject,
+    checkpoint_key, checkpoint_prefix, content_key, content_prefix, evidence_key, folder_mark,
+    manifest_key, part_key, run_folder, run_prefix, same_store, segment_key, training_prefix,
 };
 pub use error::{FormatError, StorageError};
 pub use identity::Identity;

@@ -3,6 +3,7 @@
 //! *Invariant:* a fleet whose test does not end with [`Fleet::passed`] leaves its directory, with logs and last
 //! state, and prints its path: errors and panics alike can be investigated afterward.
 
+mod api;
 mod baselines;
 mod builds;
 mod certificates;
@@ -15,6 +16,7 @@ mod membership;
 mod store;
 mod workers;
 
+pub use self::api::ApiKey;
 pub use self::baselines::Baseline;
 pub use self::builds::Build;
 pub use self::commands::program;
@@ -72,6 +74,8 @@ pub struct FleetOptions {
     pub enrollment_lifetime_s: Option<u64>,
     /// Members enroll unenrolled clients with the default lifetime, without `lifetime_s` in their configuration.
     pub enrollment_by_default: bool,
+    /// Members serve OpenAI's HTTP API: see [`Fleet::api_url`].
+    pub api: bool,
     /// All processes begin with this earlier build: see [`Fleet::use_build`].
     pub baseline: Option<Baseline>,
 }
@@ -98,6 +102,8 @@ pub struct Fleet {
     workers: BTreeMap<String, Option<Process>>,
     /// The enrollment address of each member.
     enrollment_addrs: BTreeMap<String, String>,
+    /// The address of each member's HTTP API.
+    api_addrs: BTreeMap<String, String>,
     /// Proxies by source and destination name, if any.
     links: BTreeMap<(String, String), Proxied>,
 }
@@ -145,6 +151,7 @@ impl Fleet {
             members: Vec::new(),
             workers: BTreeMap::new(),
             enrollment_addrs: BTreeMap::new(),
+            api_addrs: BTreeMap::new(),
             links: BTreeMap::new(),
         };
         pki::init_ca(&fleet.path("ca"), "fleet")?;
@@ -153,6 +160,7 @@ impl Fleet {
             None => &["c1", "c2", "c3"],
         };
         fleet.open_enrollment_ports(names)?;
+        fleet.open_api_ports(names)?;
         for name in names {
             let (client, peer) = (free_addr()?, free_addr()?);
             fleet.members.push(Member {

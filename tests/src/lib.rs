@@ -37,7 +37,7 @@ pub use cloud::{FakeCloud, Provider};
 pub use collector::{CollectedSpan, Collector};
 pub use disk_usage::{files, weight};
 pub use events::{check_order, find_event, json_lines, logged_events, place};
-pub use fleet::{Baseline, Build, Fleet, FleetOptions, WorkerOptions, free_addr, program};
+pub use fleet::{ApiKey, Baseline, Build, Fleet, FleetOptions, WorkerOptions, free_addr, program};
 pub use freeze::Frozen;
 pub use http::{counted, metric_value};
 pub use links::{Connection, Cut, Link};

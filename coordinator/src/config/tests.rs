@@ -136,7 +136,8 @@ fn plaintext_on_a_public_address_needs_a_second_flag() {
 
 #[test]
 fn api_keys_are_sent_in_plaintext_to_other_hosts_only_with_a_second_flag() {
-    let with_api = |text: &str, listen: &str| load(&format!("{text}\n[api]\nlisten = {listen:?}\n"));
+    let with_api =
+        |text: &str, listen: &str| load(&format!("{text}\n[api]\nlisten = {listen:?}\n"));
     assert!(load(GOOD).expect("good").api.is_none(), "no port by default");
     let api = with_api(GOOD, "127.0.0.1:3").expect("loopback").api.expect("a port");
     assert_eq!((api.listen.port(), api.advertise), (3, None));

@@ -51,7 +51,8 @@ impl v1::forward_server::Forward for ForwardService {
 
 fn op_in(bytes: &[u8]) -> Result<OpKind, RpcError> {
     if bytes.len() > FORWARD_OP_BYTES_MAX {
-        let message = format!("an operation of {} bytes is over {FORWARD_OP_BYTES_MAX}", bytes.len());
+        let message =
+            format!("an operation of {} bytes is over {FORWARD_OP_BYTES_MAX}", bytes.len());
         return Err(RpcError::new(ErrorCode::LimitExceeded, message));
     }
     let unknown = "op is no operation of this build: the sender may run a later one";

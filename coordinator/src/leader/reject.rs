@@ -3,7 +3,7 @@
 //! *Invariant:* an error reports its true outcome: a rejection was not applied, the outcome of a proposal that lost its
 //! leader is unknown, and a request that failed before the log was not applied.
 
-use rollout_ledger::{JobRefusal, Rejection};
+use rollout_ledger::{JobRefusal, OpenAiRefusal, Rejection};
 use rollout_proto::{ErrorCode, Outcome, RpcError};
 use rollout_raft::{ClusterError, MemberRecord, ProposeError};
 
@@ -39,7 +39,23 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         Rejection::RevocationUnknown(_) => ErrorCode::RevocationNotFound,
         Rejection::AuthorRevoked(_) => ErrorCode::CertificateRevoked,
         Rejection::RevocationWider(_) => ErrorCode::RevocationConflict,
+        Rejection::OpenAi(why) => code_of_openai(why),
         Rejection::NamespaceDenied(_) | Rejection::ClusterDenied => ErrorCode::PermissionDenied,
+    }
+}
+
+/// Members that serve the HTTP API have errors of its own for these (`openai/error.rs`).
+fn code_of_openai(refusal: &OpenAiRefusal) -> ErrorCode {
+    match refusal {
+        OpenAiRefusal::PartUnknown(_)
+        | OpenAiRefusal::UploadUnknown(_)
+        | OpenAiRefusal::UploadBytes { .. }
+        | OpenAiRefusal::IdempotencyKeyReused(_)
+        | OpenAiRefusal::ContentStale
+        | OpenAiRefusal::FileConflict(_)
+        | OpenAiRefusal::FileInUse { .. }
+        | OpenAiRefusal::UploadEnded { .. } => ErrorCode::InvalidArgument,
+        OpenAiRefusal::StorageLimit { .. } => ErrorCode::OverQuota,
     }
 }
 

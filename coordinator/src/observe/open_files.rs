@@ -28,19 +28,22 @@ pub(crate) struct Shares {
     pub(crate) peers: usize,
     pub(crate) http: usize,
     pub(crate) unenrolled: usize,
+    /// 0 if this member does not serve the HTTP API.
+    pub(crate) api: usize,
 }
 
 impl Shares {
-    /// Divides a limit of open files.
-    pub(crate) fn of(files: u64) -> Self {
+    /// Divides a limit of open files, with or without the port of the HTTP API.
+    pub(crate) fn of(files: u64, serves_api: bool) -> Self {
         let share = |part: u64, least: u64| usize::try_from(part.max(least)).unwrap_or(usize::MAX);
         let database = (files / 4).max((files / 2).min(DATABASE_FILES));
         // Few, and out of the clients' share, because these callers are not authenticated.
         let unenrolled = share((files / 64).min(64), 8);
         let peers = share((files / 16).min(1024), 16);
         let http = share((files / 16).min(1024), 8);
-        let others = database + (peers + http + unenrolled) as u64;
-        Self { clients: share(files.saturating_sub(others), 16), peers, http, unenrolled }
+        let api = if serves_api { share((files / 8).min(4096), 16) } else { 0 };
+        let others = database + (peers + http + unenrolled + api) as u64;
+        Self { clients: share(files.saturating_sub(others), 16), peers, http, unenrolled, api }
     }
 }
 
@@ -156,11 +159,17 @@ mod tests {
         for (files, database) in
             [(512, 256), (1024, 512), (8192, 4096), (20_000, 5000), (65_536, 16_384)]
         {
-            let Shares { clients, peers, http, unenrolled } = Shares::of(files);
-            assert_eq!((clients + peers + http + unenrolled) as u64, files - database, "{files}");
-            assert!(clients > peers && peers >= 16, "{files}");
+            for serves_api in [false, true] {
+                let Shares { clients, peers, http, unenrolled, api } =
+                    Shares::of(files, serves_api);
+                let all = clients + peers + http + unenrolled + api;
+                assert_eq!(all as u64, files - database, "{files}");
+                assert!(clients > peers && peers >= 16, "{files}");
+                assert_eq!(api > 0, serves_api);
+            }
         }
-        assert!(Shares::of(20_000).clients > 12_000 && Shares::of(65_536).clients > 40_000);
+        let clients = |files| Shares::of(files, false).clients;
+        assert!(clients(20_000) > 12_000 && clients(65_536) > 40_000);
     }
 
     #[tokio::test]

@@ -9,12 +9,14 @@ use crate::observe::audit::{self, AuditLog, HttpCall};
 use crate::observe::log_position;
 use crate::openai::auth::{self, KeyCaller};
 use crate::openai::error::ApiError;
+use crate::openai::files;
 use crate::openai::key_watch::{self, KeyWatch};
 use crate::openai::listener::Connection;
 use crate::openai::models;
 use crate::openai::rate::Rates;
 use crate::openai::response_body::{KeyEnd, ResponseBody};
 use crate::openai::state::ApiState;
+use crate::openai::uploads;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
@@ -62,6 +64,8 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
     let api = gate.api.clone();
     Router::new()
         .merge(models::routes())
+        .merge(files::routes())
+        .merge(uploads::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(JSON_BYTES_MAX))
@@ -166,7 +170,8 @@ async fn serve(
     let audited = gate.audit.http(call, handled);
     let answered = serving(caller.identity.clone(), log_position::noting(audited)).await;
     let Some(response) = answered else {
-        let message = "Too many requests wait for the audit log, or this key has used up its share.";
+        let message =
+            "Too many requests wait for the audit log, or this key has used up its share.";
         return ApiError::overloaded(message).into_response();
     };
     response.map(|body| Body::new(ResponseBody::new(body, key_end, place)))

@@ -169,7 +169,11 @@ mod tests {
             key("abcdefgh"),
         ] {
             let error = authenticate(&api, &headers(&wrong)).await.expect_err("wrong");
-            assert_eq!((error.status().as_u16(), error.code()), (401, "invalid_api_key"), "{wrong}");
+            assert_eq!(
+                (error.status().as_u16(), error.code()),
+                (401, "invalid_api_key"),
+                "{wrong}"
+            );
             assert!(!error.to_string().contains("rk_abcdefgh_"), "the error repeats no secret");
         }
         assert_eq!(authenticate(&api, &HeaderMap::new()).await.expect_err("none").status(), 401);

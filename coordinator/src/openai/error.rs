@@ -11,7 +11,7 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use rollout_ledger::Rejection;
+use rollout_ledger::{OpenAiRefusal, Rejection};
 use rollout_proto::{ErrorCode, RpcError};
 use serde_json::json;
 use std::borrow::Cow;
@@ -57,10 +57,7 @@ impl ApiError {
     }
 
     /// 400: a field or parameter of the request is wrong.
-    pub(crate) fn invalid(
-        param: impl Into<Cow<'static, str>>,
-        message: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn invalid(param: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_value", message).with_param(param)
     }
 
@@ -201,7 +198,8 @@ impl From<RpcError> for ApiError {
                     .without_retry()
             }
             ErrorCode::StoreUnavailable => {
-                let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message);
+                let error =
+                    Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message);
                 error.with_retry_after(OVERLOADED_RETRY)
             }
             code => Self::by_class(code.grpc(), message),
@@ -230,7 +228,37 @@ impl ApiError {
 
 impl From<&Rejection> for ApiError {
     fn from(rejection: &Rejection) -> Self {
-        reject::rejected(rejection).into()
+        match rejection {
+            Rejection::OpenAi(why) => why.into(),
+            _ => reject::rejected(rejection).into(),
+        }
+    }
+}
+
+impl From<&OpenAiRefusal> for ApiError {
+    fn from(refusal: &OpenAiRefusal) -> Self {
+        let message = refusal.to_string();
+        match refusal {
+            OpenAiRefusal::FileConflict(_) => Self::conflict("file_conflict", message),
+            OpenAiRefusal::FileInUse { .. } => Self::conflict("file_in_use", message),
+            OpenAiRefusal::UploadEnded { .. } => Self::conflict("upload_ended", message),
+            OpenAiRefusal::IdempotencyKeyReused(_) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", message)
+            }
+            OpenAiRefusal::ContentStale => {
+                Self::new(StatusCode::BAD_REQUEST, "upload_too_slow", message)
+            }
+            OpenAiRefusal::UploadUnknown(id) => Self::not_found("Upload object", id),
+            OpenAiRefusal::PartUnknown(_) => Self::invalid("part_ids", message),
+            OpenAiRefusal::UploadBytes { .. } => {
+                Self::new(StatusCode::BAD_REQUEST, "upload_incomplete", message)
+                    .with_param("part_ids")
+            }
+            OpenAiRefusal::StorageLimit { .. } => {
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                Self::new(status, "storage_limit_exceeded", message).without_retry()
+            }
+        }
     }
 }
 
@@ -278,13 +306,20 @@ mod tests {
     #[tokio::test]
     async fn a_client_repeats_only_what_a_repeat_can_change() {
         let (status, headers, _) = sent(ApiError::conflict("file_in_use", "in use")).await;
-        assert_eq!((status, &headers[SHOULD_RETRY]), (StatusCode::CONFLICT, &"false".parse().unwrap()));
+        assert_eq!(
+            (status, &headers[SHOULD_RETRY]),
+            (StatusCode::CONFLICT, &"false".parse().unwrap())
+        );
         let (status, headers, body) = sent(ApiError::no_leader("no leader is known")).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!((&headers[RETRY_AFTER_MS], &headers[header::RETRY_AFTER]), (&"300".parse().unwrap(), &"1".parse().unwrap()));
+        assert_eq!(
+            (&headers[RETRY_AFTER_MS], &headers[header::RETRY_AFTER]),
+            (&"300".parse().unwrap(), &"1".parse().unwrap())
+        );
         assert_eq!(body["error"]["type"], "server_error");
         let after = Duration::from_millis(1500);
-        let (status, headers, body) = sent(ApiError::too_many("rate_limit_exceeded", "slow", after)).await;
+        let (status, headers, body) =
+            sent(ApiError::too_many("rate_limit_exceeded", "slow", after)).await;
         assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(headers[header::RETRY_AFTER], "2", "whole seconds, rounded up");
         assert_eq!(body["error"]["type"], "rate_limit_error");

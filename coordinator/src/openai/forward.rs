@@ -65,9 +65,7 @@ impl Forwarding {
             Err(error) => error,
         };
         match self.shared.node.leader() {
-            Some(leader) if leader.name != self.shared.config.name => {
-                self.client(leader).map(Some)
-            }
+            Some(leader) if leader.name != self.shared.config.name => self.client(leader).map(Some),
             // Unknown, or this member, whose epoch is not open yet.
             _ => Err(here),
         }

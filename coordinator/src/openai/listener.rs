@@ -196,7 +196,7 @@ fn serve_one(
         tokio::select! {
             ended = served => {
                 if let Err(error) = ended {
-                    tracing::debug!(error, "a connection of the HTTP API failed");
+                    tracing::debug!(%error, "a connection of the HTTP API failed");
                 }
             }
             () = progress.stalled(LOOK_EVERY, SILENCE_MAX) => {}

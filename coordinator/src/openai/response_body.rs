@@ -78,7 +78,10 @@ mod tests {
         assert_eq!(frame.into_data().expect("data"), "line\n");
         assert_eq!(room.available_permits(), 0);
         end.send(()).expect("it waits");
-        assert!(body.frame().await.expect("an end").is_err(), "the caller must see that it broke off");
+        assert!(
+            body.frame().await.expect("an end").is_err(),
+            "the caller must see that it broke off"
+        );
         assert!(body.frame().await.is_none());
         drop(body);
         assert_eq!(room.available_permits(), 1);
@@ -88,7 +91,11 @@ mod tests {
     fn a_body_of_known_length_keeps_it() {
         let room = Arc::new(Semaphore::new(1));
         let place = room.try_acquire_owned().expect("a place");
-        let body = ResponseBody::new(Body::from("12345"), futures::future::pending().boxed().fuse(), place);
+        let body = ResponseBody::new(
+            Body::from("12345"),
+            futures::future::pending().boxed().fuse(),
+            place,
+        );
         assert_eq!(http_body::Body::size_hint(&body).exact(), Some(5));
     }
 }

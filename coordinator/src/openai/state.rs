@@ -7,6 +7,7 @@
 
 use crate::openai::auth::KeyCaller;
 use crate::openai::error::ApiError;
+use crate::openai::transfers::Transfers;
 use futures::future::BoxFuture;
 use rollout_ledger::{Ledger, OpKind, Reply};
 use rollout_proto::Identity;
@@ -45,6 +46,8 @@ pub(crate) struct ApiState {
     cluster: Arc<dyn Cluster>,
     /// The cluster's object store.
     pub(crate) store: BlobStore,
+    /// Room for bodies of content.
+    pub(crate) transfers: Transfers,
     /// When this process started, in seconds since 1970.
     pub(crate) started_unix_s: u64,
 }
@@ -53,7 +56,8 @@ impl ApiState {
     /// The state of a process that starts now.
     pub(crate) fn new(cluster: Arc<dyn Cluster>, store: BlobStore) -> Arc<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Arc::new(Self { cluster, store, started_unix_s: now.as_secs() })
+        let transfers = Transfers::default();
+        Arc::new(Self { cluster, store, transfers, started_unix_s: now.as_secs() })
     }
 
     /// Reads this member's ledger, under its lock: keep it short. Call [`Self::read`] before if the answer needs

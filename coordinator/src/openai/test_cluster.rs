@@ -41,13 +41,17 @@ impl TestCluster {
     pub(crate) fn new() -> Self {
         static STORES: AtomicU64 = AtomicU64::new(0);
         let number = STORES.fetch_add(1, Ordering::Relaxed);
-        let url = format!("memory://api-{}-{number}", std::process::id());
+        Self::with_store(&format!("memory://api-{}-{number}", std::process::id()))
+    }
+
+    /// The same with the store of this URL.
+    pub(crate) fn with_store(url: &str) -> Self {
         let this = Self(Arc::new(State {
             ledger: Mutex::new(Ledger::new([7; 16])),
             lacks: Mutex::default(),
             reads: AtomicU64::new(0),
             cut_off: AtomicBool::new(false),
-            store: BlobStore::open(&url).expect("a store"),
+            store: BlobStore::open(url).expect("a store"),
         }));
         this.command(Body::OpenEpoch);
         this.command(Body::SetVersion(SUPPORTED_VERSIONS.1));

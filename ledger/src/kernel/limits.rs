@@ -186,6 +186,10 @@ pub const TOKEN_USES_MAX: u32 = 1024;
 pub const TOKEN_TTL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 /// Namespaces of a join token: as many as a certificate may name.
 pub const TOKEN_NAMESPACES_MAX: usize = 64;
+/// API keys of one namespace.
+pub const NAMESPACE_API_KEYS_MAX: usize = 1024;
+/// API keys of all namespaces: they are in every member's memory.
+pub const API_KEYS_MAX: usize = 16_384;
 /// Revocations of certificates.
 pub const REVOCATIONS_MAX: usize = 4096;
 /// Members whose last process is remembered, for events.

@@ -369,6 +369,12 @@ pub enum Rejection {
     /// The join token cannot be used.
     #[error("{0}")]
     TokenRefused(String),
+    /// No such API key.
+    #[error("no API key {0}: it was revoked, has expired or never existed")]
+    ApiKeyUnknown(String),
+    /// An API key of that id is another one.
+    #[error("an API key {0} exists with another secret or spec")]
+    ApiKeyConflict(String),
     /// These certificates are not revoked.
     #[error("certificates of {0} are not revoked")]
     RevocationUnknown(String),

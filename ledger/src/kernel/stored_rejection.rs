@@ -93,6 +93,8 @@ pub(super) enum StoredRejection {
     },
     NamespaceDenied(String),
     ClusterDenied,
+    ApiKeyUnknown(String),
+    ApiKeyConflict(String),
     OpenAi(OpenAiRefusal),
 }
 
@@ -168,6 +170,8 @@ conversions! {
         RevocationWider(subject),
         NamespaceDenied(namespace),
         ClusterDenied,
+        ApiKeyUnknown(id),
+        ApiKeyConflict(id),
         OpenAi(refusal),
     }
     of_jobs: {

@@ -71,6 +71,7 @@ impl Ledger {
             .chain(jobs)
             .chain(trainers)
             .chain(self.tokens.next_end())
+            .chain(self.api_keys.next_end())
             .chain(self.api_files.next_end())
             .chain(self.batches.next_end())
             .chain(self.deadlines.first())
@@ -95,6 +96,7 @@ impl Ledger {
             self.jobs.lose_silent(self.meta.clock, out);
         }
         self.tokens.forget_expired(self.meta.clock);
+        self.api_keys.forget_expired(self.meta.clock, ctx.index());
         self.api_files.end_due(self.meta.clock);
         self.batches.forget_ended(self.meta.clock);
     }

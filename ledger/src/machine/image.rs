@@ -69,6 +69,7 @@ impl Ledger {
         self.stores.drain(&mut delta);
         self.jobs.drain(&mut delta);
         self.tokens.drain(&mut delta);
+        self.api_keys.drain(&mut delta);
         self.revocations.drain(&mut delta);
         self.api_files.drain(&mut delta);
         self.batches.drain(&mut delta);
@@ -82,6 +83,7 @@ impl Ledger {
         self.clients.each_client(&mut each);
         self.datasets.each_dataset(&mut each);
         self.revocations.each_revocation(&mut each);
+        self.api_keys.each_key(&mut each);
         self.api_files.each_record(&mut each);
         self.batches.each_batch(&mut each);
         self.batches.each_segments(&mut each);

@@ -4,6 +4,7 @@
 //! error: the member stops rather than serve a state that is not the cluster's.
 
 use crate::fleet::setting::SETTINGS_KEY;
+use crate::identity::api_keys::API_KEY_TAG;
 use crate::identity::client::HOLDERS_KEY;
 use crate::identity::member::MEMBERS_KEY;
 use crate::kernel::codec;
@@ -93,6 +94,7 @@ impl Ledger {
             Some(b'M') => self.meta = read(key, value)?,
             Some(b'N') => self.namespaces.load(key, value)?,
             Some(b'E') if key.get(1) == Some(&0) => self.revocations.load(key, value)?,
+            Some(b'E') if key.get(1) == Some(&API_KEY_TAG) => self.api_keys.load(key, value)?,
             Some(b'E') if ApiFiles::owns(key) => self.api_files.load(key, value)?,
             Some(b'E') if Batches::owns(key) => self.batches.load(key, value)?,
             Some(b'E') => self.tokens.load(key, value)?,
@@ -115,6 +117,7 @@ impl Ledger {
         self.split_segments();
         self.clients.derive();
         self.tokens.derive();
+        self.api_keys.derive(self.meta.applied.index);
         self.api_files.derive();
         self.batches.derive();
         self.stores.derive();

@@ -32,6 +32,7 @@ impl Ledger {
         self.jobs.check()?;
         self.jobs.check_trainings(self.meta.version, &self.datasets)?;
         self.tokens.check()?;
+        self.api_keys.check()?;
         self.revocations.check()?;
         self.api_files.check()?;
         self.check_batches()?;

@@ -17,6 +17,7 @@ use crate::batch::turn_changes::TurnChanges;
 use crate::batch::unreported_starts::SuspectStarts;
 use crate::fleet::setting::ClusterSettings;
 use crate::fleet::workers::Workers;
+use crate::identity::api_keys::ApiKeys;
 use crate::identity::client::Clients;
 use crate::identity::member::MemberReports;
 use crate::identity::namespace::{self, Namespaces};
@@ -67,6 +68,7 @@ pub struct Ledger {
     pub(crate) jobs: Jobs,
     pub(crate) datasets: Datasets,
     pub(crate) tokens: Tokens,
+    pub(crate) api_keys: ApiKeys,
     pub(crate) revocations: Revocations,
     pub(crate) members: MemberReports,
     pub(crate) settings: ClusterSettings,
@@ -191,6 +193,7 @@ impl Ledger {
             jobs: Jobs::default(),
             datasets: Datasets::default(),
             tokens: Tokens::default(),
+            api_keys: ApiKeys::default(),
             revocations: Revocations::default(),
             members: MemberReports::default(),
             settings: ClusterSettings::default(),

@@ -2,13 +2,14 @@
 //!
 //! *Invariant:* the result depends on the old state and the new id alone, so that every member of the new cluster
 //! computes the same state by itself. The new cluster accepts no right of the old one: no session, lease, incarnation,
-//! join token or late result. Rows that ran are pending; decided rows stay decided, and runs, stores, datasets,
+//! join token, API key or late result. Rows that ran are pending; decided rows stay decided, and runs, stores, datasets,
 //! checkpoints, files, uploads, batches, revocations of certificates and settings stay.
 //!
 //! Absent: a command for it. The new cluster's log begins after its state, and its indexes continue, so
 //! that no id of the old cluster is ever made again.
 
 use crate::fleet::worker::SessionEnd;
+use crate::identity::api_keys::ApiKeys;
 use crate::identity::client::Clients;
 use crate::identity::member::MemberReports;
 use crate::identity::token::Tokens;
@@ -31,6 +32,7 @@ impl Ledger {
         self.settle_indexes();
         self.runs.end_lapsed();
         self.tokens = Tokens::default();
+        self.api_keys = ApiKeys::default();
         self.members = MemberReports::default();
         self.batches.forget_owners();
         self.clients = Clients::default();

@@ -67,6 +67,7 @@ mod tests {
     use super::*;
     use crate::StoreName;
     use crate::fleet::setting::SETTINGS;
+    use crate::identity::api_key::KEY_ROLES;
     use crate::identity::member::{LEADER_CAUSES, MEMBERS};
     use crate::identity::revocation::REVOCATIONS;
     use crate::identity::token::TOKENS;
@@ -102,6 +103,7 @@ mod tests {
         MEMBERS,
         LEADER_CAUSES,
         SETTINGS,
+        KEY_ROLES,
         FILE_PURPOSES,
         BATCH_STATUSES,
     ];

@@ -176,7 +176,7 @@ impl Ledger {
 
     /// Refuses bytes that exceed what the API key may store.
     pub(super) fn admit_stored_bytes(&self, spec: &FileSpec, bytes: u64) -> Result<(), Rejection> {
-        let max = 0;
+        let max = self.api_key(&spec.key).map_or(0, |key| key.spec.limits.stored_bytes);
         let used = self.api_files.usage.key_bytes(&spec.key);
         if max == 0 || used.saturating_add(bytes) <= max {
             return Ok(());

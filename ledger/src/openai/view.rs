@@ -9,7 +9,7 @@ use crate::openai::content::Extent;
 use crate::openai::file::{ApiFile, FilePurpose};
 use crate::openai::upload::{Upload, file_of_upload, upload_of_part};
 use crate::openai::usage::StoredUsage;
-use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::Bound::{Excluded, Included};
 
 /// Which files a page has.
 #[derive(Clone, Copy, Debug)]

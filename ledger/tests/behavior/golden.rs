@@ -11,6 +11,7 @@ mod training;
 mod unapplied;
 mod version_3;
 mod version_4;
+mod version_5;
 
 use rollout_ledger::{Body, Command, EntryId, Ledger, SCHEDULING_VERSION, UnknownCommand};
 use std::fmt::Write;

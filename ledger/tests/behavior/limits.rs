@@ -4,6 +4,7 @@
 //! *Invariant:* the table has every constant of that file; a new constant fails the first test until it is listed
 //! here.
 
+mod api_keys;
 mod jobs;
 mod members;
 mod revocations;
@@ -109,6 +110,8 @@ const TRIED: &[(&str, fn())] = &[
     ("REVOCATIONS_MAX", revocations::revocations),
     ("MEMBERS_SEEN_MAX", members::seen),
     ("MEMBER_NAME_BYTES_MAX", members::names),
+    ("NAMESPACE_API_KEYS_MAX", api_keys::of_namespace),
+    ("API_KEYS_MAX", api_keys::of_all),
     ("TOKENS_MAX", tokens::tokens),
     ("TOKEN_USES_MAX", tokens::uses),
     ("TOKEN_TTL_MS_MAX", tokens::ttl),

@@ -108,6 +108,10 @@ fn the_models_of_a_namespace_are_those_that_its_slots_name() {
     played.run("r1", "unserved", 1);
     played.worker("w1", &[&["small"], &["small@v2", "big"], &["*"]]);
     let models: Vec<String> = played.ledger.models_in("default").into_iter().collect();
-    assert_eq!(models, ["big", "small"], "without revisions, and without models that only runs name");
+    assert_eq!(
+        models,
+        ["big", "small"],
+        "without revisions, and without models that only runs name"
+    );
     assert!(played.ledger.models_in("other").is_empty(), "workers serve their own namespace");
 }

@@ -3,6 +3,8 @@
 //! An action names things by small numbers that are resolved against the model's past when it runs, so that most of
 //! them hit something: an old grant, a session that has ended, a pull that was answered.
 
+use crate::api_keys::KeyAct;
+use crate::files::FileAct;
 use crate::job_acts::JobAct;
 use crate::jobs::Job;
 use crate::meanings::{
@@ -83,6 +85,8 @@ pub(crate) enum Act {
     Job(JobAct),
     Train(Train),
     Token(TokenAct),
+    Key(KeyAct),
+    File(FileAct),
     Revocation(RevocationAct),
     Member(MemberAct),
     CordonAfter(u32),
@@ -322,6 +326,8 @@ impl Act {
             }
             Act::Train(train) => train.kind(model),
             Act::Token(act) => act.kind(),
+            Act::Key(act) => act.kind(),
+            Act::File(act) => act.kind(),
             Act::Revocation(act) => act.kind(),
             Act::Member(act) => act.kind(),
             Act::CordonAfter(value) => OpKind::Setting(SettingOp::CordonAfter(value)),

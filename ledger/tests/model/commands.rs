@@ -108,6 +108,15 @@ names!(op, OPS, OpKind, {
     OpKind::SetDeadline(_) => "set deadline",
     OpKind::LoseTrainers(_) => "lose trainers",
     OpKind::SetWeight(_) => "set weight",
+    OpKind::CreateApiKey(_) => "create API key",
+    OpKind::RevokeApiKey(_) => "revoke API key",
+    OpKind::CreateFile(_) => "create file",
+    OpKind::DeleteFile(_) => "delete file",
+    OpKind::CreateUpload(_) => "create upload",
+    OpKind::AddUploadPart(_) => "add part",
+    OpKind::CompleteUpload(_) => "complete upload",
+    OpKind::CancelUpload(_) => "cancel upload",
+    OpKind::ForgetContent(_) => "forget content",
 });
 
 names!(store_op, STORE_OPS, StoreOp, {
@@ -144,6 +153,8 @@ const DRY_RUNS: &[&str] = &[
     "set quota",
     "create token",
     "revoke token",
+    "create API key",
+    "revoke API key",
     "revoke certificates",
     "withdraw a revocation",
     "set cordon-after",

@@ -1,5 +1,7 @@
 //! The model's state, and the commands as a whole.
 
+use crate::api_keys::ApiKey;
+use crate::files::Files;
 use crate::jobs::Job;
 use crate::members::MembersModel;
 use crate::quotas::Bounds;
@@ -43,6 +45,8 @@ pub(crate) struct Model {
     pub(crate) jobs: BTreeMap<JobName, Job>,
     pub(crate) trainings: Trainings,
     pub(crate) tokens: BTreeMap<String, Token>,
+    pub(crate) api_keys: Vec<ApiKey>,
+    pub(crate) files: Files,
     pub(crate) revocations: Vec<(Revoked, Revocation)>,
     pub(crate) members: MembersModel,
     /// After how many incidents a slot is cordoned.
@@ -82,6 +86,8 @@ impl Default for Model {
             jobs: BTreeMap::new(),
             trainings: Trainings::default(),
             tokens: BTreeMap::new(),
+            api_keys: Vec::new(),
+            files: Files::default(),
             revocations: Vec::new(),
             members: MembersModel::default(),
             cordon_after: 3,
@@ -305,6 +311,15 @@ impl Model {
                 self.settle_webhook(run, index, delivered)
             }
             OpKind::Token(op) => self.token(op),
+            OpKind::CreateApiKey(op) => self.create_api_key(op),
+            OpKind::RevokeApiKey(op) => self.revoke_api_key(op.id),
+            of_files @ (OpKind::CreateFile(_)
+            | OpKind::DeleteFile(_)
+            | OpKind::CreateUpload(_)
+            | OpKind::AddUploadPart(_)
+            | OpKind::CompleteUpload(_)
+            | OpKind::CancelUpload(_)
+            | OpKind::ForgetContent(_)) => self.file_op(of_files),
             OpKind::Revocation(op) => self.revocation(op),
             OpKind::Member(op) => self.member(op),
             OpKind::Setting(SettingOp::CordonAfter(value)) => self.set_cordon_after(value),
@@ -343,6 +358,7 @@ impl Model {
         self.tick_jobs();
         self.end_silent_trainers();
         self.end_tokens();
+        self.end_api_keys();
         for run in &mut self.runs {
             run.excluded.retain(|_, excluded| excluded.1.0 > now);
             let (timeout, before) = (run.spec.attempt_timeout_ms, run.returned);

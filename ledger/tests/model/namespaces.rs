@@ -58,6 +58,15 @@ impl Model {
             | OpKind::Revocation(_)
             | OpKind::Member(_)
             | OpKind::Setting(_) => About::AllNamespaces,
+            OpKind::CreateApiKey(of) => named(&of.spec.namespace),
+            OpKind::CreateFile(of) => named(&of.spec.namespace),
+            OpKind::CreateUpload(of) => named(&of.spec.namespace),
+            OpKind::ForgetContent(of) => named(&of.namespace),
+            OpKind::DeleteFile(of) => found(self.namespace_of_file(&of.id)),
+            OpKind::AddUploadPart(of) => found(self.namespace_of_file(&of.upload)),
+            OpKind::CompleteUpload(of) => found(self.namespace_of_file(&of.id)),
+            OpKind::CancelUpload(of) => found(self.namespace_of_file(&of.id)),
+            OpKind::RevokeApiKey(of) => found(self.namespace_of_key(&of.id)),
             OpKind::SetNamespace(of) => named(&of.name),
             OpKind::CreateRun(of) => named(&of.namespace),
             OpKind::Register(of) => named(&of.namespace),

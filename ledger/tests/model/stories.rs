@@ -1,6 +1,8 @@
 //! Random stories: which commands occur, how often, and the beginnings that many stories share.
 
 use crate::actions::{Act, Pick, Settled, Step};
+use crate::api_keys::key_act;
+use crate::files::file_act;
 use crate::job_acts::job_act;
 use crate::members::member_act;
 use crate::revocations::revocation_act;
@@ -24,7 +26,13 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
     ];
     let story = (begin, story).prop_map(|(begin, story)| begin.into_iter().chain(story).collect());
     let story = prop_oneof![2 => story, 1 => training_story()];
-    let tokens = prop_oneof![2 => Just(Vec::new()), 2 => token_story(), 1 => revocation_story()];
+    let tokens = prop_oneof![
+        2 => Just(Vec::new()),
+        2 => token_story(),
+        1 => key_story(),
+        1 => file_story(),
+        1 => revocation_story(),
+    ];
     // In half of them shares are fair from the beginning; in others they may become so on the way.
     let version = prop_oneof![
         2 => Just(Vec::new()),
@@ -48,6 +56,35 @@ fn token_story() -> impl Strategy<Value = Vec<Step>> {
     ];
     let version = prop_oneof![4 => Just(2), 1 => Just(1)].prop_map(Step::Version);
     (version, prop::collection::vec(step, 1..16))
+        .prop_map(|(version, story)| std::iter::once(version).chain(story).collect())
+}
+
+/// API keys come and go; now and then in a cluster of too low a version.
+fn key_story() -> impl Strategy<Value = Vec<Step>> {
+    let act = || key_act().prop_map(Act::Key);
+    let step = prop_oneof![
+        8 => prop::collection::vec(act(), 1..3).prop_map(Step::Ops),
+        3 => (1..9000u64).prop_map(Step::Tick),
+        1 => act().prop_map(Step::Stale),
+        1 => Just(Step::Reload),
+        1 => Just(Step::OpenEpoch),
+    ];
+    let version = prop_oneof![4 => Just(5), 1 => Just(4)].prop_map(Step::Version);
+    (version, prop::collection::vec(step, 1..16))
+        .prop_map(|(version, story)| std::iter::once(version).chain(story).collect())
+}
+
+/// Files and uploads come and go; now and then in a cluster of too low a version.
+fn file_story() -> impl Strategy<Value = Vec<Step>> {
+    let act = || file_act().prop_map(Act::File);
+    let step = prop_oneof![
+        12 => prop::collection::vec(act(), 1..4).prop_map(Step::Ops),
+        1 => act().prop_map(Step::Stale),
+        1 => Just(Step::Reload),
+        1 => Just(Step::OpenEpoch),
+    ];
+    let version = prop_oneof![4 => Just(5), 1 => Just(4)].prop_map(Step::Version);
+    (version, prop::collection::vec(step, 1..24))
         .prop_map(|(version, story)| std::iter::once(version).chain(story).collect())
 }
 

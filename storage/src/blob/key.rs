@@ -63,6 +63,20 @@ pub fn checkpoint_key(namespace: &str, job: &str, number: u32, digest: &[u8; 32]
     format!("{}/{digest}", checkpoint_prefix(namespace, job, number))
 }
 
+/// The folder of all content of files of OpenAI's API: a folder per namespace.
+pub const CONTENT_ROOT: &str = "files";
+
+/// The folder of one content of a file. `folder` begins with the mark of its cluster.
+pub fn content_prefix(namespace: &str, folder: &str) -> String {
+    format!("{CONTENT_ROOT}/{namespace}/{folder}")
+}
+
+/// The key of a piece of a file's content.
+pub fn content_key(namespace: &str, folder: &str, digest: &[u8; 32]) -> String {
+    let digest = blake3::Hash::from_bytes(*digest).to_hex();
+    format!("{}/{digest}", content_prefix(namespace, folder))
+}
+
 fn object_key(namespace: &str, folder: &str, kind: &str, digest: &[u8; 32]) -> String {
     format!("runs/{namespace}/{folder}/{kind}/{}", blake3::Hash::from_bytes(*digest).to_hex())
 }
@@ -122,7 +136,13 @@ mod tests {
             checkpoint_key("default", "sft", 7, &digest),
             format!("training/default/sft/00000007/{hex}")
         );
+        assert_eq!(
+            content_key("default", "0123456789abcdef-file-1", &digest),
+            format!("files/default/0123456789abcdef-file-1/{hex}")
+        );
         let longest = "n".repeat(128);
+        let folder = format!("{}-part_{}", "c".repeat(32), "p".repeat(80));
+        assert!(check(&content_key(&longest, &folder, &digest)).is_ok());
         assert!(check(&checkpoint_key(&longest, &longest, u32::MAX, &digest)).is_ok());
         let folder = run_folder(&longest, &"c".repeat(32), u64::MAX);
         assert!(check(&segment_key(&longest, &folder, &digest)).is_ok());

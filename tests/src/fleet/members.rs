@@ -55,6 +55,7 @@ impl Fleet {
             write!(text, "[{section}]\n{}\n", lines.join("\n"))?;
         }
         text.push_str(&self.enrollment_lines(name));
+        text.push_str(&self.api_lines(name));
         let config = self.path(&format!("{name}.toml"));
         std::fs::write(&config, text)?;
         let mut command = self.program_of(name, "rollout-coordinator");

@@ -5,4 +5,5 @@ mod authorization;
 mod certificates;
 mod dry_runs;
 mod enrollment;
+mod http_api;
 mod revoked_certificates;

@@ -130,7 +130,8 @@ mod tests {
             log.http(call(Identity::unenrolled(), false), refused).await.expect("room");
         }
         let text = std::fs::read_to_string(&file).expect("the file");
-        let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+        let lines: Vec<Value> =
+            text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
         assert_eq!(lines.len(), 3, "the callers without a key have one line: {text}");
         for (name, value) in [
             ("identity", "client/key:abcdefgh"),
@@ -143,7 +144,10 @@ mod tests {
         ] {
             assert_eq!(lines[0][name], value, "{text}");
         }
-        assert_eq!((&lines[1]["code"], &lines[1]["outcome"]), (&"permission_denied".into(), &"refused".into()));
+        assert_eq!(
+            (&lines[1]["code"], &lines[1]["outcome"]),
+            (&"permission_denied".into(), &"refused".into())
+        );
         assert_eq!(lines[2]["code"], "invalid_api_key");
     }
 }

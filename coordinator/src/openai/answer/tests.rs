@@ -46,7 +46,8 @@ async fn a_caller_sees_the_models_of_its_namespace() {
     let (response, list) = served.ask("GET", "/v1/models", "abcdefgh").await;
     assert_eq!(response.status(), 200);
     assert_eq!(list["object"], "list");
-    let ids: Vec<&str> = list["data"].as_array().expect("a list").iter().filter_map(|m| m["id"].as_str()).collect();
+    let ids: Vec<&str> =
+        list["data"].as_array().expect("a list").iter().filter_map(|m| m["id"].as_str()).collect();
     assert_eq!(ids, ["org/big", "small"]);
     for (field, value) in [("object", "model"), ("owned_by", "rollout")] {
         assert_eq!(list["data"][0][field], value);
@@ -91,7 +92,10 @@ async fn a_viewer_changes_nothing_and_a_member_without_a_leader_says_when_to_ask
     let served = Served::new();
     served.cluster.add_key("viewer12", "default", KeyRole::Viewer);
     let (response, body) = served.ask("POST", "/v1/nothing", "viewer12").await;
-    assert_eq!((response.status().as_u16(), &body["error"]["type"]), (403, &"permission_error".into()));
+    assert_eq!(
+        (response.status().as_u16(), &body["error"]["type"]),
+        (403, &"permission_error".into())
+    );
     served.cluster.lose_contact();
     let (response, body) = served.ask("GET", "/v1/models", "abcdefgh").await;
     assert_eq!((response.status().as_u16(), &body["error"]["code"]), (503, &"no_leader".into()));
@@ -104,7 +108,10 @@ async fn a_key_over_its_rate_is_told_when_to_ask_again() {
     served.cluster.add_key_with_rate("limited1", "default", 1);
     assert_eq!(served.ask("GET", "/v1/models", "limited1").await.0.status(), 200);
     let (response, body) = served.ask("GET", "/v1/models", "limited1").await;
-    assert_eq!((response.status().as_u16(), &body["error"]["code"]), (429, &"rate_limit_exceeded".into()));
+    assert_eq!(
+        (response.status().as_u16(), &body["error"]["code"]),
+        (429, &"rate_limit_exceeded".into())
+    );
     assert!(response.headers().contains_key("retry-after"));
     assert_eq!(served.ask("GET", "/v1/models", "abcdefgh").await.0.status(), 200, "another key");
 }

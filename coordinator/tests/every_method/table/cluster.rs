@@ -100,6 +100,8 @@ pub(super) fn enrollment(f: &Fixture) -> Vec<Case> {
         case("Enrolment/Renew", Refuse, &v1::RenewRequest::default()),
         case("Certificates/Revoke", Change, &revoke_certificates),
         case("Certificates/Withdraw", Refuse, &withdraw),
+        case("Forward/Propose", Refuse, &v1::ProposeRequest::default()),
+        case("Forward/ReadIndex", Read, &v1::ReadIndexRequest {}),
         case("Certificates/ListRevocations", Read, &v1::ListRevocationsRequest {}),
     ]
 }

@@ -199,6 +199,10 @@ operations! {
     47 LoseTrainers(crate::training::lose_trainers::LoseTrainers),
     /// Changes the weight of a run that has not ended.
     48 SetWeight(crate::batch::set_weight::SetWeight),
+    /// Creates an API key.
+    49 CreateApiKey(crate::identity::create_api_key::CreateApiKey),
+    /// Revokes an API key.
+    50 RevokeApiKey(crate::identity::revoke_api_key::RevokeApiKey),
     /// Creates a file of OpenAI's API, or finds the same one.
     51 CreateFile(crate::openai::create_file::CreateFile),
     /// Deletes a file of OpenAI's API.

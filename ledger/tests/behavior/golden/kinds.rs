@@ -5,9 +5,9 @@
 
 use super::{commands, unapplied};
 use rollout_ledger::{
-    BarrierMembers, Body, CheckpointOp, Command, DatasetOp, FailureClass, LeaderCause, LossPolicy,
-    MemberOp, OpKind, Policy, RevocationOp, Revoked, RunAction, SettingOp, ShardOp, StoreOp,
-    TokenOp, TokenRole, TrainerOp, op,
+    BarrierMembers, Body, CheckpointOp, Command, DatasetOp, FailureClass, FilePurpose, KeyRole,
+    LeaderCause, LossPolicy, MemberOp, OpKind, Policy, RevocationOp, Revoked, RunAction, SettingOp,
+    ShardOp, StoreOp, TokenOp, TokenRole, TrainerOp, op,
 };
 use std::collections::BTreeSet;
 
@@ -35,7 +35,9 @@ kinds! {
         Complete Fail Nack SetNamespace Steal ClaimSpeculatively EngineDied Cordon RetryRows ReuseResults Seal DeleteRun ForgetRun Store
         DropStore Join Participate Leave LoseParticipant CloseRendezvous Arrive AbortBarrier Dataset Trainer Shard Checkpoint
         Swept SetQuota SettleWebhook Token SuspectWithUnreportedStarts Revocation Member RoundStore Setting SetDeadline LoseTrainers
-        SetWeight;
+        SetWeight CreateApiKey RevokeApiKey CreateFile DeleteFile CreateUpload AddUploadPart CompleteUpload CancelUpload
+        ForgetContent;
+    file_purpose(FilePurpose): Batch BatchOutput UserData;
     run_action(RunAction): Pause Resume Cancel;
     failure(FailureClass): InvalidRow Transient OutOfMemory EngineDied InputUnreadable StoreRefused;
     store_op(StoreOp): Set Add CompareSet Append Delete Push Pop;
@@ -48,6 +50,7 @@ kinds! {
     checkpoint(CheckpointOp): Begin Report Abort Retain Label Forget;
     token(TokenOp): Create Revoke Spend;
     token_role(TokenRole): Worker Client;
+    key_role(KeyRole): Viewer Client Admin;
     revocation(RevocationOp): Revoke Withdraw;
     revoked(Revoked): Everyone Identity;
     member(MemberOp): Leads Started Stopped Unreachable Reachable Removed;
@@ -92,6 +95,13 @@ fn of_op(kind: &OpKind, names: &mut Names) {
             if let TokenOp::Create { spec, .. } = inner {
                 names.insert(token_role(&spec.role));
             }
+        }
+        OpKind::CreateApiKey(op::CreateApiKey { spec, .. }) => {
+            names.insert(key_role(&spec.role));
+        }
+        OpKind::CreateFile(op::CreateFile { spec, .. })
+        | OpKind::CreateUpload(op::CreateUpload { spec, .. }) => {
+            names.insert(file_purpose(&spec.purpose));
         }
         OpKind::Revocation(inner) => {
             let (RevocationOp::Revoke { whose, .. } | RevocationOp::Withdraw { whose, .. }) = inner;

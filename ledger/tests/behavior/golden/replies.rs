@@ -8,8 +8,8 @@ use super::commands::blob;
 use super::{hex, lock};
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    GrantedRows, HeldRows, JobRefusal, RefusedRows, Rejection, Reply, Rows, SegmentRef,
-    StoreAnswer, Superseded,
+    GrantedRows, HeldRows, JobRefusal, OpenAiRefusal, RefusedRows, Rejection, Reply, Rows,
+    SegmentRef, StoreAnswer, Superseded,
 };
 use std::fmt::Debug;
 
@@ -147,6 +147,21 @@ examples!(rejections, Rejection, {
     RevocationWider: Rejection::RevocationWider("worker/gpu-1".into()),
     NamespaceDenied: Rejection::NamespaceDenied("team".into()),
     ClusterDenied: Rejection::ClusterDenied,
+    ApiKeyUnknown: Rejection::ApiKeyUnknown("aB3dE6gH".into()),
+    ApiKeyConflict: Rejection::ApiKeyConflict("aB3dE6gH".into()),
+    OpenAi: Rejection::OpenAi(OpenAiRefusal::ContentStale),
+});
+
+examples!(openai_refusals, OpenAiRefusal, {
+    FileConflict: OpenAiRefusal::FileConflict("file-1".into()),
+    IdempotencyKeyReused: OpenAiRefusal::IdempotencyKeyReused("file-1".into()),
+    FileInUse: OpenAiRefusal::FileInUse { id: "file-1".into(), users: 300 },
+    ContentStale: OpenAiRefusal::ContentStale,
+    UploadUnknown: OpenAiRefusal::UploadUnknown("upload_1".into()),
+    UploadEnded: OpenAiRefusal::UploadEnded { id: "upload_1".into(), state: "cancelled".into() },
+    PartUnknown: OpenAiRefusal::PartUnknown("part_1".into()),
+    UploadBytes: OpenAiRefusal::UploadBytes { bytes: 300, declared: 70_000 },
+    StorageLimit: OpenAiRefusal::StorageLimit { key: "aB3dE6gH".into(), used: 300, max: 70_000 },
 });
 
 examples!(job_refusals, JobRefusal, {
@@ -217,6 +232,8 @@ fn refusals() -> Vec<(String, Rejection)> {
     }
     let of_jobs = of_jobs.into_iter();
     all.extend(of_jobs.map(|(name, why)| (format!("training.{}", recorded(name)), why.into())));
+    let of_openai = openai_refusals().into_iter();
+    all.extend(of_openai.map(|(name, why)| (format!("openai.{name}"), why.into())));
     all
 }
 

@@ -5,13 +5,13 @@
 
 use super::commands::{arrive, blob, command, op, participant, registration, spec};
 use super::training;
-use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    BarrierMembers, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence, FailureClass,
-    HeldRows, JobName, LeaderCause, LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota,
-    RendezvousConfig, RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec,
-    Scope, ScopedOp, SettingOp, StoreName, StoreOp, TokenOp, TokenRole, TokenSpec, TokenUse,
-    TrainerOp, op,
+    ApiKeySpec, BarrierMembers, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence,
+    Extent, FailureClass, FilePurpose, FileSpec, HeldRows, JobName, KeyLimits, KeyRole,
+    LeaderCause, LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota, RendezvousConfig,
+    RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec, Scope, ScopedOp,
+    SettingOp, StoreName, StoreOp, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp, op,
 };
 
 fn ops(kinds: impl IntoIterator<Item = OpKind>) -> Command {
@@ -50,7 +50,94 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
         ("scoped_ops", scoped_ops()),
         ("lose_trainers", lose_trainers()),
         ("set_weight", op(OpKind::SetWeight(op::SetWeight { run: RunNo(300), weight: 3 }))),
+        ("create_api_keys", api_keys()),
+        ("revoke_api_key", op(OpKind::RevokeApiKey(op::RevokeApiKey { id: "aB3dE6gH".into() }))),
+        ("files", files()),
+        ("uploads", uploads()),
     ]
+}
+
+const FILE: &str = "file-0123456789abcdef0123456789abcdef";
+const UPLOAD: &str = "upload_0123456789abcdef0123456789abcdef";
+const PART: &str = "part_0123456789abcdef0123456789abcdef01";
+
+fn content(id: &str) -> Extent {
+    Extent { folder: format!("0123456789abcdef-{id}"), pieces: vec![blob(1), blob(2)] }
+}
+
+fn file_spec(purpose: FilePurpose) -> FileSpec {
+    FileSpec {
+        namespace: "default".into(),
+        key: "aB3dE6gH".into(),
+        filename: "in.jsonl".into(),
+        purpose,
+        ttl_ms: 3_600_000,
+    }
+}
+
+/// Creates a file of each purpose, and deletes one.
+pub(super) fn files() -> Command {
+    let purposes = [FilePurpose::Batch, FilePurpose::BatchOutput, FilePurpose::UserData];
+    let create = |(n, purpose): (u8, FilePurpose)| {
+        let id = format!("{FILE}{n}");
+        let content = content(&id);
+        OpKind::CreateFile(op::CreateFile {
+            id,
+            spec: Box::new(file_spec(purpose)),
+            request: (n == 1).then_some([7; 16]),
+            content,
+            begun_at: LedgerMs(70_000),
+        })
+    };
+    let delete = OpKind::DeleteFile(op::DeleteFile { id: format!("{FILE}2") });
+    ops((0..).zip(purposes).map(create).chain([delete]))
+}
+
+/// An upload that becomes a file, a pending one, and the end of removed content.
+pub(super) fn uploads() -> Command {
+    let upload = || UPLOAD.to_owned();
+    let bytes = content(PART).bytes();
+    let spec = || Box::new(file_spec(FilePurpose::Batch));
+    ops([
+        OpKind::CreateUpload(op::CreateUpload { id: upload(), spec: spec(), bytes }),
+        OpKind::AddUploadPart(op::AddUploadPart {
+            upload: upload(),
+            id: PART.into(),
+            content: content(PART),
+            begun_at: LedgerMs(70_000),
+        }),
+        OpKind::CompleteUpload(op::CompleteUpload { id: upload(), parts: vec![PART.into()] }),
+        OpKind::CreateUpload(op::CreateUpload {
+            id: UPLOAD.replace("_0", "_1"),
+            spec: spec(),
+            bytes,
+        }),
+        OpKind::CancelUpload(op::CancelUpload { id: UPLOAD.replace("_0", "_1") }),
+        OpKind::ForgetContent(op::ForgetContent {
+            namespace: "default".into(),
+            folders: vec![content(&format!("{FILE}2")).folder],
+        }),
+    ])
+}
+
+/// Creates a key of each role: one without limits that does not expire, and two with all.
+pub(super) fn api_keys() -> Command {
+    let limits = KeyLimits {
+        requests_per_s: 300,
+        open_batches: 200,
+        waiting_rows: 70_000,
+        stored_bytes: 1 << 40,
+    };
+    let create = |id: &str, role, ttl_ms, limits| {
+        let (name, namespace) = ("ci".into(), "default".into());
+        let spec = ApiKeySpec { name, namespace, role, ttl_ms, limits };
+        OpKind::CreateApiKey(op::CreateApiKey { id: id.into(), secret_hash: [6; 32], spec })
+    };
+    ops([
+        create("aB3dE6gH", KeyRole::Viewer, 0, KeyLimits::default()),
+        create("Zz9Yy8Xx", KeyRole::Client, 2_592_000_000, limits),
+        create("00000000", KeyRole::Admin, 300, limits),
+    ])
 }
 
 fn lose_trainers() -> Command {

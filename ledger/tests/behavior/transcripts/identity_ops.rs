@@ -1,7 +1,10 @@
-//! Operations on namespaces, tokens and revocations.
+//! Operations on namespaces, tokens, API keys and revocations.
 
 use super::args::{Args, Parsed};
-use rollout_ledger::{OpKind, Quota, RevocationAuthor, Revoked, TokenOp, TokenRole, TokenSpec};
+use rollout_ledger::{
+    ApiKeySpec, KeyLimits, KeyRole, OpKind, Quota, RevocationAuthor, Revoked, TokenOp, TokenRole,
+    TokenSpec, op,
+};
 
 pub(crate) fn quota(args: &mut Args) -> Parsed<OpKind> {
     fn number<T: std::str::FromStr>(args: &mut Args, key: &str) -> Parsed<Option<T>> {
@@ -43,6 +46,26 @@ pub(crate) fn create_token(args: &mut Args) -> Parsed<OpKind> {
             labels: args.labels("labels")?,
             ttl_ms: args.number("ttl", 1000)?,
             uses_max: args.number("uses", 1)?,
+        },
+    }))
+}
+
+pub(crate) fn create_api_key(args: &mut Args) -> Parsed<OpKind> {
+    let role = match args.text_or("role", "client").as_str() {
+        "viewer" => KeyRole::Viewer,
+        "client" => KeyRole::Client,
+        "admin" => KeyRole::Admin,
+        other => return Err(format!("{other} is no role of a key")),
+    };
+    Ok(OpKind::CreateApiKey(op::CreateApiKey {
+        id: args.text("id")?,
+        secret_hash: [args.number("secret", 1)?; 32],
+        spec: ApiKeySpec {
+            name: args.text("name")?,
+            namespace: args.text_or("namespace", "default"),
+            role,
+            ttl_ms: args.number("ttl", 0)?,
+            limits: KeyLimits::default(),
         },
     }))
 }

@@ -1,7 +1,7 @@
 //! Turns a line of input into an operation.
 
 use super::args::{self, Args, Parsed};
-use super::identity_ops::{author, create_token, quota, whose_certificates};
+use super::identity_ops::{author, create_api_key, create_token, quota, whose_certificates};
 use super::job_ops::{arrive, incarnation, job_name, participant, store, store_name};
 use super::member_ops::member;
 use super::run_ops::{close, control, create, reuse_results, seal, segments};
@@ -53,6 +53,10 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         "quota" => quota(args)?,
         // Example: token name=rack role=worker holder=w1 namespaces=a,b labels=k:v uses=2 ttl=60000 secret=1
         "token" => create_token(args)?,
+        // Example: key id=aB3dE6gH name=ci namespace=team role=viewer ttl=60000 secret=1
+        "key" => create_api_key(args)?,
+        // Example: revoke-key id=aB3dE6gH
+        "revoke-key" => OpKind::RevokeApiKey(op::RevokeApiKey { id: args.text("id")? }),
         // Example: revoke token=rack
         "revoke" => OpKind::Token(TokenOp::Revoke { name: args.text("token")? }),
         // Example: spend token=rack holder=w1 key=1 secret=1

@@ -26,7 +26,7 @@ refusals! {
     EpochStale ClockStep Invalid Limit NamespaceUnknown RunUnknown SpecConflict SegmentConflict InputClosed InputMismatch
     RunEnded SessionUnknown RequestForgotten WorkerNameTaken WorkerNotReady SlotUnknown PullStale AttemptStale AlreadyDecided
     RunActive RunDeleting ManifestStale DeadlineExceeded OverQuota VersionLow TokenUnknown TokenConflict TokenRefused
-    RevocationUnknown RevocationWider AuthorRevoked NamespaceDenied ClusterDenied ;
+    RevocationUnknown RevocationWider AuthorRevoked NamespaceDenied ClusterDenied ApiKeyUnknown ApiKeyConflict ;
     JobUnknown JobDeleting JobActive IncarnationVoid NeedsRecovery RoundConflict DatasetUnknown ClaimStale StepStale Progress ProgressTwice
     TrainerMissing NotOfWorld CheckpointUnknown CheckpointClosed ReportConflict RendezvousClosed RendezvousConflict
     ParticipantUnknown NotOfRound BarrierUnknown BarrierConflict NotOfBarrier BarrierGeneration DatasetConflict

@@ -260,6 +260,17 @@ pub(crate) fn tokens(ledger: &Ledger) -> String {
     if lines.is_empty() { "none".into() } else { lines.join("\n") }
 }
 
+/// Every valid API key: what it is for, and how long it is still valid.
+pub(crate) fn api_keys(ledger: &Ledger) -> String {
+    let lines = ledger.api_keys(None, None, usize::MAX).into_iter().map(|key| {
+        let left = key.left_ms.map_or("no end".to_owned(), |ms| format!("{ms} ms left"));
+        let role = format!("{:?}", key.spec.role).to_lowercase();
+        format!("{}: {}, {role} of {}, {left}", key.id, key.spec.name, key.spec.namespace)
+    });
+    let lines: Vec<String> = lines.collect();
+    if lines.is_empty() { "none".into() } else { lines.join("\n") }
+}
+
 /// Every revocation of certificates.
 pub(crate) fn revocations(ledger: &Ledger) -> String {
     let lines = ledger.revocations().iter().map(|(whose, of)| {

@@ -96,6 +96,8 @@ impl World {
             }
             // Every join token.
             "tokens" => show::tokens(&self.ledger),
+            // Every valid API key.
+            "keys" => show::api_keys(&self.ledger),
             // Every revocation of certificates.
             "revocations" => show::revocations(&self.ledger),
             // Every member that was seen.
