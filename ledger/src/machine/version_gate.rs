@@ -85,7 +85,7 @@ mod tests {
     use crate::training::state::LOSSES;
     use crate::training::trainer::TRAINERS;
 
-    const TABLES: [&[(&str, u32)]; 19] = [
+    const TABLES: [&[(&str, u32)]; 20] = [
         BODIES,
         KINDS,
         RUN_ACTIONS,
