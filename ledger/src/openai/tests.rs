@@ -1,5 +1,7 @@
 //! Stories of files and uploads. After each command, the invariants hold, and the image loads to the same state.
 
+mod bounds;
+
 use super::*;
 use crate::id::{CoordEpoch, LedgerMs};
 use crate::kernel::blob_ref::BlobRef;

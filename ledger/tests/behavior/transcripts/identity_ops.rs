@@ -65,7 +65,7 @@ pub(crate) fn create_api_key(args: &mut Args) -> Parsed<OpKind> {
             namespace: args.text_or("namespace", "default"),
             role,
             ttl_ms: args.number("ttl", 0)?,
-            limits: KeyLimits::default(),
+            limits: KeyLimits { stored_bytes: args.number("stored", 0)?, ..KeyLimits::default() },
         },
     }))
 }

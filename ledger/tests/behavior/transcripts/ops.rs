@@ -1,6 +1,7 @@
 //! Turns a line of input into an operation.
 
 use super::args::{self, Args, Parsed};
+use super::file_ops::file;
 use super::identity_ops::{author, create_api_key, create_token, quota, whose_certificates};
 use super::job_ops::{arrive, incarnation, job_name, participant, store, store_name};
 use super::member_ops::member;
@@ -40,6 +41,9 @@ pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
 
 fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
     if let Some(kind) = member(args)? {
+        return Ok(kind);
+    }
+    if let Some(kind) = file(args)? {
         return Ok(kind);
     }
     let name = args.name.clone();

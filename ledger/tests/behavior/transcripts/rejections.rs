@@ -3,19 +3,24 @@
 //! *Invariant:* [`ALL`] lists every rejection of the ledger: a new one does not compile until it is listed here, and
 //! the test then requires it in the stories.
 
-use rollout_ledger::{JobRefusal, RefusedRows, Rejection, Reply, StoreAnswer};
+use rollout_ledger::{JobRefusal, OpenAiRefusal, RefusedRows, Rejection, Reply, StoreAnswer};
 use std::collections::BTreeSet;
 
 macro_rules! refusals {
-    ($($plain:ident)* ; $($job:ident)*) => {
+    ($($plain:ident)* ; $($job:ident)* ; $($openai:ident)*) => {
         /// Every refusal by its name.
-        pub(crate) const ALL: &[&str] = &[$(stringify!($plain),)* $(stringify!($job),)*];
+        pub(crate) const ALL: &[&str] = &[$(stringify!($plain),)* $(stringify!($job),)* $(stringify!($openai),)*];
 
         fn name(why: &Rejection) -> &'static str {
             match why {
                 $(Rejection::$plain { .. } => stringify!($plain),)*
                 Rejection::Job(why) => match why {
                     $(JobRefusal::$job { .. } => stringify!($job),)*
+                },
+                Rejection::OpenAi(why) => match why {
+                    $(OpenAiRefusal::$openai { .. } => stringify!($openai),)*
+                    // Only batches use files.
+                    OpenAiRefusal::FileInUse { .. } => "FileInUse",
                 },
             }
         }
@@ -30,7 +35,8 @@ refusals! {
     JobUnknown JobDeleting JobActive IncarnationVoid NeedsRecovery RoundConflict DatasetUnknown ClaimStale StepStale Progress ProgressTwice
     TrainerMissing NotOfWorld CheckpointUnknown CheckpointClosed ReportConflict RendezvousClosed RendezvousConflict
     ParticipantUnknown NotOfRound BarrierUnknown BarrierConflict NotOfBarrier BarrierGeneration DatasetConflict
-    DatasetInUse
+    DatasetInUse ;
+    FileConflict IdempotencyKeyReused ContentStale UploadUnknown UploadEnded PartUnknown UploadBytes StorageLimit
 }
 
 /// The refusals in a reply, by their names.

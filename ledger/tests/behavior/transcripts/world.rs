@@ -96,6 +96,8 @@ impl World {
             }
             // Every join token.
             "tokens" => show::tokens(&self.ledger),
+            // The files of the namespace `default`.
+            "files" => super::file_ops::files(&self.ledger),
             // Every valid API key.
             "keys" => show::api_keys(&self.ledger),
             // Every revocation of certificates.
