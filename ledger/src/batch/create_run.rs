@@ -2,8 +2,8 @@
 //!
 //! *Invariant:* a repeated creation finds the run that the first one made.
 
-use crate::batch::run::{Run, RunHead, RunState};
 use crate::batch::close_input::digest_of;
+use crate::batch::run::{Run, RunHead, RunState};
 use crate::batch::segment::Segment;
 use crate::batch::spec::RunSpec;
 use crate::kernel::id::{LedgerMs, RunNo, SegmentNo};

@@ -4,8 +4,8 @@
 //! from then on. So of two members that work on a batch, only the one that was assigned last changes it.
 //! Absent: which member gets what, which the leader decides.
 
-use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::id::BatchFence;
+use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
@@ -90,8 +90,5 @@ impl Ledger {
 
 /// Whether a member has something to do for a batch.
 pub(super) fn has_work(status: BatchStatus) -> bool {
-    matches!(
-        status,
-        BatchStatus::Validating | BatchStatus::Finalizing | BatchStatus::Cancelling
-    )
+    matches!(status, BatchStatus::Validating | BatchStatus::Finalizing | BatchStatus::Cancelling)
 }

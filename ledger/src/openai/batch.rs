@@ -121,9 +121,11 @@ impl BatchSpec {
             let max = limits::METADATA_PAIRS_MAX;
             return Err(Rejection::Invalid(format!("metadata has at most {max} pairs")));
         }
-        let (key_max, value_max) = (limits::METADATA_KEY_CHARS_MAX, limits::METADATA_VALUE_CHARS_MAX);
+        let (key_max, value_max) =
+            (limits::METADATA_KEY_CHARS_MAX, limits::METADATA_VALUE_CHARS_MAX);
         let fits = |text: &str, max: usize| text.chars().nth(max).is_none();
-        match self.metadata.iter().all(|(key, value)| fits(key, key_max) && fits(value, value_max)) {
+        match self.metadata.iter().all(|(key, value)| fits(key, key_max) && fits(value, value_max))
+        {
             true => Ok(()),
             false => Err(Rejection::Invalid(format!(
                 "a key of metadata has at most {key_max} characters, and a value {value_max}"

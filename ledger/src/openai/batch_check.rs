@@ -17,9 +17,7 @@ impl Ledger {
     /// Refuses the removal of rows from which a batch makes its output.
     pub(crate) fn check_unused_by_batch(&self, run: RunNo) -> Result<(), Rejection> {
         match self.batches.of_run(run).filter(|batch| !batch.has_ended()) {
-            Some(batch) => {
-                Err(OpenAiRefusal::RunOfOpenBatch { batch: batch.id.clone() }.into())
-            }
+            Some(batch) => Err(OpenAiRefusal::RunOfOpenBatch { batch: batch.id.clone() }.into()),
             None => Ok(()),
         }
     }

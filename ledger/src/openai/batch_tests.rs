@@ -2,6 +2,7 @@
 //!
 //! After each operation, the invariants hold, and a ledger that is loaded from the image has the same state.
 
+mod bounds;
 mod ends;
 mod idempotency;
 mod limits;
@@ -9,7 +10,9 @@ mod owners;
 mod runs;
 
 use crate::batch::spec::{EngineSpec, RunSpec, SlotOffer};
-use crate::kernel::id::{BatchFence, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use crate::kernel::id::{
+    BatchFence, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef,
+};
 use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::command::{

@@ -120,7 +120,8 @@ impl Index {
         if let Some(run) = batch.run() {
             self.by_run.remove(&run);
         }
-        if let Some(hash) = batch.idempotency.filter(|hash| self.idempotency.get(hash) == Some(&no)) {
+        if let Some(hash) = batch.idempotency.filter(|hash| self.idempotency.get(hash) == Some(&no))
+        {
             self.idempotency.remove(&hash);
         }
         if let Some(key) = own_key(batch) {

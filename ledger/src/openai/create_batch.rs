@@ -4,10 +4,10 @@
 //! batch, in one operation. Limits of namespaces and API keys are checked here, so they are exact.
 
 use crate::batch::create_run::check_folder;
-use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::identity::api_key::KeyLimits;
 use crate::kernel::id::BatchFence;
 use crate::kernel::limits;
+use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
@@ -130,7 +130,12 @@ impl Ledger {
         if own >= limits::BATCHES_OPEN_IN_NAMESPACE_MAX {
             let (what, used) = ("batches that have not ended".to_owned(), own as u64);
             let max = limits::BATCHES_OPEN_IN_NAMESPACE_MAX as u64;
-            return Err(Rejection::OverQuota { namespace: decl.namespace.clone(), what, used, max });
+            return Err(Rejection::OverQuota {
+                namespace: decl.namespace.clone(),
+                what,
+                used,
+                max,
+            });
         }
         let max = u64::from(self.key_limits(&decl.key).open_batches);
         let used = self.batches.open_of_key(&decl.key) as u64;

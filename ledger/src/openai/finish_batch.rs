@@ -6,8 +6,8 @@
 //! Absent: bounds of an API key for stored bytes. The rows have run, so their output is kept.
 
 use crate::batch::run::RunState;
-use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::id::BatchFence;
+use crate::kernel::openai_refusal::OpenAiRefusal;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;

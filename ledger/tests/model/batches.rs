@@ -466,9 +466,11 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
     let works = |batch: &&Batch| {
         matches!(batch.stage, Stage::Validating(..)) || model.end_of(batch).is_some()
     };
-    let expected = model.batches.iter().filter(works).map(|batch| {
-        (batch.decl.id.clone(), batch.owner, batch.fence, model.end_of(batch))
-    });
+    let expected = model
+        .batches
+        .iter()
+        .filter(works)
+        .map(|batch| (batch.decl.id.clone(), batch.owner, batch.fence, model.end_of(batch)));
     prop_assert_eq!(tasks.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     Ok(())
 }

@@ -6,7 +6,9 @@ use crate::rows::Row;
 use crate::runs::Run;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::view::RunState;
-use rollout_ledger::{OpenAiRefusal, Rejection, Reply, RunAction, RunSpec, SegmentDecl, WebhookState};
+use rollout_ledger::{
+    OpenAiRefusal, Rejection, Reply, RunAction, RunSpec, SegmentDecl, WebhookState,
+};
 use std::collections::BTreeMap;
 
 impl Model {

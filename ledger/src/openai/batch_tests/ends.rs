@@ -7,12 +7,9 @@ fn is_final(bench: &mut Bench, id: &str, fence: BatchFence) {
     let view = bench.view(id);
     assert_eq!(view.completed + view.failed, view.total);
     assert!(view.ended_ms.is_some() && view.ended_index > 0);
-    for other in [
-        BatchStatus::Completed,
-        BatchStatus::Expired,
-        BatchStatus::Cancelled,
-        BatchStatus::Failed,
-    ] {
+    for other in
+        [BatchStatus::Completed, BatchStatus::Expired, BatchStatus::Cancelled, BatchStatus::Failed]
+    {
         let OpKind::FinishBatch(mut finish) = finish(bench, id, fence, other) else {
             panic!("finish");
         };
