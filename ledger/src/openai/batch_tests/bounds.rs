@@ -28,7 +28,7 @@ fn ended() -> Stage {
         in_progress_ms: None,
         finalizing_ms: None,
         cancelling_ms: None,
-        expires_ms: 0,
+        expires_ms: None,
         total: 0,
         completed: 0,
         usage: None,
