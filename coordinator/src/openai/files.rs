@@ -13,6 +13,7 @@ pub(super) mod tests;
 pub(super) use create::{check_length, room};
 pub(super) use object::{ExpiresAfter, FileObject, client_purpose, name_of, ttl_ms};
 
+use crate::observe::audit;
 use crate::openai::auth::KeyCaller;
 use crate::openai::error::ApiError;
 use crate::openai::page::{ListParams, Page};
@@ -89,6 +90,7 @@ async fn delete(
     Extension(caller): Extension<Arc<KeyCaller>>,
     Path(id): Path<String>,
 ) -> Result<Json<Deleted>, ApiError> {
+    audit::about("file", &id);
     find(&api, &caller, &id).await?;
     api.apply(&caller, OpKind::DeleteFile(op::DeleteFile { id: id.clone() })).await?;
     Ok(Json(Deleted { id, object: "file", deleted: true }))

@@ -8,6 +8,7 @@ mod digest;
 #[cfg(test)]
 mod tests;
 
+use crate::observe::audit;
 use crate::openai::auth::KeyCaller;
 use crate::openai::content::ContentWriter;
 use crate::openai::error::ApiError;
@@ -124,6 +125,7 @@ async fn create(
         return Err(ApiError::invalid("bytes", "bytes is at least 1."));
     }
     let (id, spec) = (new_id(UPLOAD_ID_PREFIX), Box::new(spec));
+    audit::about("upload", &id);
     let op = op::CreateUpload { id: id.clone(), spec, bytes };
     api.apply(&caller, OpKind::CreateUpload(op)).await?;
     answer(&api, &caller, id)
@@ -145,6 +147,7 @@ async fn add_part(
     headers: HeaderMap,
     body: Result<Multipart, MultipartRejection>,
 ) -> Result<Json<PartObject>, ApiError> {
+    audit::about("upload", &upload);
     find(&api, &caller, &upload).await?;
     let bound = room(&api, &caller, limits::UPLOAD_PART_BYTES_MAX);
     check_length(&headers, &bound)?;
@@ -181,6 +184,7 @@ async fn complete(
     body: Result<Json<CompleteRequest>, JsonRejection>,
 ) -> Result<Json<UploadObject>, ApiError> {
     let Json(CompleteRequest { part_ids, md5 }) = body?;
+    audit::about("upload", &id);
     let upload = find(&api, &caller, &id).await?;
     let max = limits::UPLOAD_PARTS_MAX;
     if part_ids.len() > max {
@@ -207,6 +211,7 @@ async fn cancel(
     Extension(caller): Extension<Arc<KeyCaller>>,
     Path(id): Path<String>,
 ) -> Result<Json<UploadObject>, ApiError> {
+    audit::about("upload", &id);
     find(&api, &caller, &id).await?;
     api.apply(&caller, OpKind::CancelUpload(op::CancelUpload { id: id.clone() })).await?;
     answer(&api, &caller, id)

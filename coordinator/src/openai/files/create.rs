@@ -5,6 +5,7 @@
 //! Absent: validation of the content, which a batch does.
 
 use super::object::{ExpiresAfter, FileObject, client_purpose, filename, ttl_ms};
+use crate::observe::audit;
 use crate::openai::auth::KeyCaller;
 use crate::openai::content::{ContentWriter, Written};
 use crate::openai::error::ApiError;
@@ -40,6 +41,7 @@ pub(super) async fn create(
     check_length(&headers, &bound)?;
     let _place = api.transfers.place()?;
     let id = new_id(FILE_ID_PREFIX);
+    audit::about("file", &id);
     let writer = ContentWriter::begin(&api, &caller.namespace, &id);
     let form = multipart::read(body, "file", &TEXTS, writer, bound).await?;
     let (spec, written) = described(&caller, form)?;
@@ -50,11 +52,17 @@ pub(super) async fn create(
         return Err(named.failed(error));
     }
     let found = api.ledger(|l| created(l, &caller.namespace, &id, request));
-    if found.as_ref().is_none_or(|file| file.id() != id) {
-        // The request was repeated, or another caller has deleted the file.
-        named.remove();
+    match found {
+        Some(file) if file.id() == id => Ok(Json(file)),
+        // The request is a repeat.
+        Some(earlier) => {
+            named.remove();
+            audit::about("file", earlier.id());
+            Ok(Json(earlier))
+        }
+        // Another caller has deleted the file, and the garbage collector removes its content.
+        None => Err(ApiError::not_found("File object", &id)),
     }
-    found.map(Json).ok_or_else(|| ApiError::not_found("File object", &id))
 }
 
 /// The file with that id, or the one that an earlier request with the same idempotency key has created.
