@@ -2,6 +2,7 @@
 //!
 //! Absent: gRPC and HTTP.
 
+pub(crate) mod batch_owners;
 pub(crate) mod caller;
 pub(crate) mod cluster_version;
 pub(crate) mod command_size;

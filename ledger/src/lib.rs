@@ -63,7 +63,13 @@ pub use machine::version_gate::{
     NAMESPACES_VERSION, ONE_RECORD_VERSION, OPENAI_API_VERSION, SCHEDULING_VERSION,
     SILENT_TRAINERS_VERSION, SUPPORTED_VERSIONS, check_body_version, check_version,
 };
+pub use openai::batch::{
+    BATCH_ID_PREFIX, BatchCursor, BatchError, BatchSpec, BatchStatus, BatchUsage, ROLLOUT_KEY,
+};
+pub use openai::batch_output::BatchOutput;
+pub use openai::batch_view::{BatchTask, BatchView, BatchWork};
 pub use openai::content::Extent;
+pub use openai::create_batch::BatchDecl;
 pub use openai::file::{ApiFile, FILE_ID_PREFIX, FilePurpose, FileSpec};
 pub use openai::upload::{
     PART_ID_PREFIX, UPLOAD_ID_DRAWN, UPLOAD_ID_PREFIX, Upload, UploadState, file_of_upload,

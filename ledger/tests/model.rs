@@ -10,6 +10,8 @@
 mod actions;
 #[path = "model/api_keys.rs"]
 mod api_keys;
+#[path = "model/batches.rs"]
+mod batches;
 #[path = "model/bisection.rs"]
 mod bisection;
 #[path = "model/commands.rs"]
@@ -259,6 +261,7 @@ impl Pair {
         }
         prop_assert!(restored.worker_sessions().is_empty());
         prop_assert!(tokens::restored_has_none(&restored));
+        prop_assert!(batches::restored_has_no_owner(&restored));
         prop_assert!(api_keys::restored_has_none(&restored));
         prop_assert_eq!(restored.revocations(), self.ledger.revocations());
         prop_assert!(restored.members().seen.is_empty());
@@ -289,6 +292,7 @@ fn events_of(reply: &Reply) -> Vec<String> {
     };
     match reply {
         Reply::Rejected(Rejection::Job(why)) => vec![word(why), "refused about a job".to_owned()],
+        Reply::Rejected(Rejection::OpenAi(why)) => vec![word(why)],
         Reply::Rejected(why) => vec![word(why)],
         Reply::Granted(grants) => vec![format!("granted of {} runs", grants.len())],
         Reply::Stolen { granted, .. } => vec![format!("stolen of {} runs", granted.len())],
@@ -411,6 +415,13 @@ fn random_stories_reach_what_matters() {
         ("API key expired", 5),
         ("file created", 20),
         ("file deleted", 5),
+        ("batch found", 20),
+        ("segments repeated", 5),
+        ("batch started", 50),
+        ("batch cancelled", 5),
+        ("batch completed", 5),
+        ("batch expired", 5),
+        ("BatchFenceStale", 50),
         ("upload completed", 5),
         ("OpenAi", 20),
         ("revoked", 20),

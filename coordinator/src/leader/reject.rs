@@ -57,7 +57,14 @@ fn code_of_openai(refusal: &OpenAiRefusal) -> ErrorCode {
         | OpenAiRefusal::FileConflict(_)
         | OpenAiRefusal::FileInUse { .. }
         | OpenAiRefusal::UploadEnded { .. } => ErrorCode::InvalidArgument,
-        OpenAiRefusal::StorageLimit { .. } => ErrorCode::OverQuota,
+        OpenAiRefusal::StorageLimit { .. } | OpenAiRefusal::KeyLimit { .. } => ErrorCode::OverQuota,
+        OpenAiRefusal::FileUnknown(_)
+        | OpenAiRefusal::FilePurpose(_)
+        | OpenAiRefusal::BatchUnknown(_)
+        | OpenAiRefusal::BatchFenceStale { .. }
+        | OpenAiRefusal::BatchOtherEnd { .. } => ErrorCode::InvalidArgument,
+        OpenAiRefusal::BatchEnded { .. } | OpenAiRefusal::RunOfBatch { .. } => ErrorCode::RunEnded,
+        OpenAiRefusal::RunOfOpenBatch { .. } => ErrorCode::RunActive,
     }
 }
 

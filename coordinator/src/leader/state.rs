@@ -14,6 +14,7 @@ pub(crate) mod test_leader;
 #[cfg(test)]
 mod tests;
 
+use crate::leader::batch_owners;
 use crate::leader::cluster_version;
 use crate::leader::dispatch;
 use crate::leader::fence::Fence;
@@ -101,6 +102,8 @@ pub(crate) async fn follow(
                     on_open(&leader);
                     let telling = webhooks::deliver(leader.clone(), hooks.clone());
                     tokio::spawn(leader.clone().until_ended(telling));
+                    let owners = batch_owners::assign(leader.clone());
+                    tokio::spawn(leader.clone().until_ended(owners));
                     fence.leads();
                     *current.write() = Some(leader.clone());
                     tracing::info!(epoch = leader.epoch, "dispatch is open");

@@ -254,6 +254,19 @@ impl From<&OpenAiRefusal> for ApiError {
                 Self::new(StatusCode::BAD_REQUEST, "upload_incomplete", message)
                     .with_param("part_ids")
             }
+            OpenAiRefusal::FileUnknown(_) | OpenAiRefusal::FilePurpose(_) => {
+                Self::invalid("input_file_id", message)
+            }
+            OpenAiRefusal::BatchUnknown(id) => Self::not_found("Batch object", id),
+            OpenAiRefusal::BatchEnded { .. }
+            | OpenAiRefusal::BatchFenceStale { .. }
+            | OpenAiRefusal::BatchOtherEnd { .. }
+            | OpenAiRefusal::RunOfOpenBatch { .. }
+            | OpenAiRefusal::RunOfBatch { .. } => Self::conflict("batch_state_conflict", message),
+            OpenAiRefusal::KeyLimit { .. } => {
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                Self::new(status, "batch_limit_exceeded", message).without_retry()
+            }
             OpenAiRefusal::StorageLimit { .. } => {
                 let status = StatusCode::TOO_MANY_REQUESTS;
                 Self::new(status, "storage_limit_exceeded", message).without_retry()

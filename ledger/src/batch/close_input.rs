@@ -3,6 +3,7 @@
 //! *Invariant:* the submitter and the ledger agree about every segment: the digest covers them all.
 
 use crate::batch::run::RunState;
+use crate::batch::segment::Segment;
 use crate::kernel::id::RunNo;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
@@ -47,6 +48,15 @@ impl Operation for CloseInput {
     }
 }
 
+/// blake3 over the digests of segments in order.
+pub(super) fn digest_of(segments: &[Segment]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    segments.iter().for_each(|segment| {
+        hasher.update(&segment.blob.digest);
+    });
+    *hasher.finalize().as_bytes()
+}
+
 impl Ledger {
     fn close_input(
         &mut self,
@@ -65,11 +75,7 @@ impl Ledger {
                 false => Err(Rejection::InputMismatch { rows: run.head.rows }),
             };
         }
-        let mut hasher = blake3::Hasher::new();
-        run.segments.iter().for_each(|s| {
-            hasher.update(&s.blob.digest);
-        });
-        if run.head.rows != rows || *hasher.finalize().as_bytes() != digest {
+        if run.head.rows != rows || digest_of(&run.segments) != digest {
             return Err(Rejection::InputMismatch { rows: run.head.rows });
         }
         run.head.input_closed = true;

@@ -68,7 +68,7 @@ impl Ledger {
         }
     }
 
-    fn control_run(
+    pub(crate) fn control_run(
         &mut self,
         ctx: &Context,
         no: RunNo,

@@ -2,12 +2,16 @@
 //!
 //! *Invariant:* a repeated creation finds the run that the first one made.
 
+use crate::batch::close_input::digest_of;
 use crate::batch::run::{Run, RunHead, RunState};
+use crate::batch::segment::Segment;
 use crate::batch::spec::RunSpec;
+use crate::kernel::id::{LedgerMs, RunNo, SegmentNo};
 use crate::kernel::limits;
 use crate::kernel::names;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
+use crate::machine::command::SegmentDecl;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, Subject};
@@ -75,10 +79,10 @@ impl Ledger {
                 false => Err(Rejection::SpecConflict),
             };
         }
-        if self.runs.len() >= limits::RUNS_MAX {
-            return Err(Rejection::Limit { what: "runs".into(), max: limits::RUNS_MAX as u64 });
+        if self.awaits_run(&key.0, &key.1) {
+            return Err(Rejection::SpecConflict);
         }
-        self.admit_run(&key.0)?;
+        self.check_room_for_run(&key.0)?;
         let no = self.meta.next_run();
         let (namespace, name) = key;
         let head = RunHead {
@@ -100,6 +104,82 @@ impl Ledger {
     }
 }
 
+/// A run that is created with its whole input.
+pub(crate) struct WholeRun {
+    /// Its namespace and name.
+    pub(crate) name: (String, String),
+    pub(crate) folder: String,
+    /// When its deadline begins to count.
+    pub(crate) created_at: LedgerMs,
+    pub(crate) segments: Vec<SegmentDecl>,
+    /// The expected number of rows, at least 1.
+    pub(crate) rows: u64,
+    /// The expected blake3 over the segments' digests in order.
+    pub(crate) digest: [u8; 32],
+}
+
+impl Ledger {
+    /// Refuses one more run if there are too many.
+    fn check_room_for_run(&self, namespace: &str) -> Result<(), Rejection> {
+        if self.runs.len() >= limits::RUNS_MAX {
+            return Err(Rejection::Limit { what: "runs".into(), max: limits::RUNS_MAX as u64 });
+        }
+        self.admit_run(namespace)
+    }
+
+    /// Creates a run with its whole input, closed. The caller has checked the quota of pending rows.
+    ///
+    /// # Errors
+    /// If its name is taken, there is no room for it, or its input differs from what is expected.
+    pub(crate) fn create_whole_run(
+        &mut self,
+        ctx: &Context,
+        spec: RunSpec,
+        whole: WholeRun,
+    ) -> Result<RunNo, Rejection> {
+        let (namespace, name) = &whole.name;
+        names::check_name("run's", name)?;
+        spec.check()?;
+        if self.runs.by_name(&whole.name).is_some() {
+            return Err(Rejection::SpecConflict);
+        }
+        self.check_room_for_run(namespace)?;
+        let (mut segments, mut rows) = (Vec::with_capacity(whole.segments.len()), 0);
+        for decl in whole.segments {
+            let mut segment = Segment::new(rows, decl.rows, decl.blob);
+            // Runs with their whole input came later than split records.
+            segment.split = true;
+            segments.push(segment);
+            rows += u64::from(decl.rows);
+        }
+        let input_digest = digest_of(&segments);
+        if rows != whole.rows || input_digest != whole.digest {
+            return Err(Rejection::InputMismatch { rows });
+        }
+        let no = self.meta.next_run();
+        let (namespace, name) = whole.name;
+        let head = RunHead {
+            namespace,
+            name,
+            spec_digest: spec.digest(),
+            spec,
+            created_wall_ms: ctx.wall_ms,
+            folder: whole.folder,
+            created_at: whole.created_at,
+            rows,
+            input_closed: true,
+            input_digest,
+            ..RunHead::default()
+        };
+        let numbers = (0..segments.len() as u32).map(SegmentNo);
+        self.runs.add(Run { no, head, segments, ..Run::default() });
+        self.runs.mark_segments(no, numbers);
+        self.refresh_active(no);
+        self.emit(ctx, EventKind::RunCreated { run: no });
+        Ok(no)
+    }
+}
+
 pub(super) fn run_reply(run: &Run, created: bool) -> Reply {
     Reply::Run {
         run: run.no,
@@ -112,7 +192,7 @@ pub(super) fn run_reply(run: &Run, created: bool) -> Reply {
 }
 
 /// A run's objects are below its name.
-fn check_folder(name: &str, folder: &str) -> Result<(), Rejection> {
+pub(crate) fn check_folder(name: &str, folder: &str) -> Result<(), Rejection> {
     match folder.strip_prefix(name).and_then(|rest| rest.strip_prefix('/')) {
         Some(own) => names::check_name("folder's", own),
         None => Err(Rejection::Invalid(format!("the folder has to be {name}/ and a name"))),

@@ -49,7 +49,7 @@ impl Ledger {
     fn check_delete(&self, no: RunNo) -> Result<(), Rejection> {
         // A run that is being deleted has ended too.
         match self.runs.get(&no).ok_or(Rejection::RunUnknown)?.ended() {
-            true => Ok(()),
+            true => self.check_unused_by_batch(no),
             false => Err(Rejection::RunActive),
         }
     }

@@ -90,6 +90,9 @@ impl Ledger {
             return Err(run.over());
         }
         let finished = run.head.state == RunState::Finished;
+        if finished {
+            self.check_has_no_batch(no)?;
+        }
         if finished && run.deadline().is_some_and(|at| at <= self.meta.clock()) {
             return Err(Rejection::DeadlineExceeded);
         }

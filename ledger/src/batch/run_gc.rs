@@ -45,12 +45,14 @@ pub struct Forgettable {
 
 impl Ledger {
     /// What is due by `now`, the leader's time: in an idle cluster the log's own time stands still for a while. The
-    /// defaults apply to runs without own settings; a `retention_ms` of 0 keeps sealed runs forever.
+    /// defaults apply to runs without own settings; a `retention_ms` of 0 keeps sealed runs forever. Nothing is due for
+    /// the run of a batch that has not ended, because the batch's output is made from the run's rows.
     pub fn forgettable(&self, now: LedgerMs, run_ttl_ms: u64, retention_ms: u64) -> Forgettable {
         let or = |own: u64, default: u64| if own == 0 { default } else { own };
         let since = |at: LedgerMs| now.0.saturating_sub(at.0);
         let mut due = Forgettable::default();
-        for run in self.runs.values().filter(|r| r.ended()) {
+        let ended = self.runs.values().filter(|run| run.ended());
+        for run in ended.filter(|run| self.check_unused_by_batch(run.no).is_ok()) {
             let (head, spec) = (&run.head, &run.head.spec);
             let keep_ms = or(spec.retention_ms, retention_ms);
             match &head.sealed {

@@ -72,7 +72,31 @@ pub struct SegmentView {
     pub failures: Vec<(u64, FailureRecord)>,
 }
 
+/// How far a run is, for its batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunProgress {
+    pub(crate) state: RunState,
+    pub(crate) rows: u64,
+    pub(crate) done: u64,
+    pub(crate) failed: u64,
+    pub(crate) finished_wall_ms: u64,
+    /// Ledger time from its creation to its deadline; 0 for none.
+    pub(crate) deadline_ms: u64,
+}
+
 impl Ledger {
+    pub(crate) fn run_progress(&self, no: RunNo) -> Option<RunProgress> {
+        let head = &self.runs.get(&no)?.head;
+        Some(RunProgress {
+            state: head.state,
+            rows: head.rows,
+            done: head.counts.done,
+            failed: head.counts.failed,
+            finished_wall_ms: head.finished_wall_ms,
+            deadline_ms: head.spec.deadline_ms,
+        })
+    }
+
     /// The run of that name.
     pub fn find_run(&self, namespace: &str, name: &str) -> Option<RunNo> {
         self.runs.by_name(&(namespace.to_owned(), name.to_owned()))
@@ -93,11 +117,12 @@ impl Ledger {
         self.runs.get(&no).map(|r| (r.head.namespace.clone(), r.head.folder.clone()))
     }
 
-    /// Whether a run of a namespace has that folder.
+    /// Whether a run of a namespace has that folder, or a batch whose run is not created yet.
     pub fn has_folder(&self, namespace: &str, folder: &str) -> bool {
         let Some((name, _)) = folder.split_once('/') else { return false };
         let run = self.find_run(namespace, name).and_then(|no| self.runs.get(&no));
         run.is_some_and(|run| run.head.folder == folder)
+            || self.awaits_run(namespace, name) && self.batch_folder(name) == Some(folder)
     }
 
     /// How many runs are running, paused, and ended. Takes the same time for any number of runs.

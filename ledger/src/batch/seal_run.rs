@@ -54,6 +54,7 @@ impl Ledger {
         no: RunNo,
         (manifest, ended_index): (BlobRef, u64),
     ) -> Result<Reply, Rejection> {
+        self.check_unused_by_batch(no)?;
         let at = self.meta.clock();
         let run = self.run_mut(no)?;
         match run.head.state {

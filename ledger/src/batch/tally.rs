@@ -192,6 +192,11 @@ impl Tally {
         self.namespaces.get(namespace).copied().unwrap_or_default()
     }
 
+    /// The rows of a run without an outcome that no slot has; `None` if it has ended.
+    pub(crate) fn open_rows(&self, no: RunNo) -> Option<u64> {
+        self.runs.get(&no).map(|counted| counted.rows.open)
+    }
+
     /// Runs that have not ended.
     pub(crate) fn live_runs(&self) -> usize {
         self.runs.len()

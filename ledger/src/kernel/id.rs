@@ -125,6 +125,15 @@ stamp!(
     SessionId
 );
 
+stamp!(
+    /// A batch of OpenAI's API: a later one has a greater number.
+    BatchNo
+);
+stamp!(
+    /// The fencing number of a batch's work: a later assignment of the same batch has a greater one.
+    BatchFence
+);
+
 /// One slot of one registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SlotRef {

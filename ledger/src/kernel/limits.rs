@@ -72,8 +72,8 @@ pub const ENGINE_DIED_STRIKES_MAX: u32 = 2;
 pub const WORKER_CRASHES_MAX: u32 = 3;
 /// How long other slots come before the slot whose engine died of a row, for that row.
 pub const OTHER_SLOTS_FIRST_MS: u64 = 10_000;
-/// The same from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on: how long rows that an engine died of wait for a second
-/// slot. After that the slot that had them decides.
+/// The same from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on: how long rows that an engine died of wait for a
+/// second slot. After that the slot that had them decides.
 pub const SECOND_SLOT_WAIT_MS: u64 = 600_000;
 /// How long the ledger's cordon lasts for a slot that failed rows that others completed, unless the slot finishes a
 /// row.
@@ -86,8 +86,8 @@ pub const CORDON_AFTER_DEFAULT: u32 = 3;
 pub const CORDON_AFTER: std::ops::RangeInclusive<u32> = 1..=20;
 /// Incidents that are remembered against a slot beyond those that cordon it, because rows may be guilty of some.
 pub const INCIDENTS_SPARE: usize = 5;
-/// The share in percent of a model's ready slots that the ledger itself may cordon: at least one slot, and never the last.
-/// From [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on.
+/// The share in percent of a model's ready slots that the ledger itself may cordon: at least one slot, and never the
+/// last. From [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on.
 pub const CORDONED_PERCENT_MAX: usize = 20;
 /// Workers of one namespace that operators may have cordoned, including workers that are gone.
 pub const CORDONS_MAX: usize = 4096;
@@ -232,8 +232,40 @@ pub const UPLOAD_PART_BYTES_MAX: u64 = 64 << 20;
 pub const UPLOAD_PARTS_MAX: usize = 1000;
 /// Ledger time after which an upload is forgotten.
 pub const UPLOAD_TTL_MS: u64 = 60 * 60 * 1000;
-/// Folders of expired files and uploads that one `Tick` hands to the garbage collector; the next one continues. The last
-/// file or upload may exceed the limit.
+/// Folders of expired files and uploads that one `Tick` hands to the garbage collector; the next one continues. The
+/// last file or upload may exceed the limit.
 pub const TICK_FOLDERS_MAX: usize = 4096;
 /// Samples per shard of a dataset without its own setting.
 pub const SHARD_SAMPLES_DEFAULT: u32 = 10_000;
+/// Batches of one namespace that have not ended.
+pub const BATCHES_OPEN_IN_NAMESPACE_MAX: usize = 1024;
+/// Batches of all namespaces that have not ended. The leader visits each of them several times a second.
+pub const BATCHES_OPEN_MAX: usize = 4096;
+/// Batches of one namespace, those that have ended included. The oldest ended one makes room, but none that is younger
+/// than [`IDEMPOTENCY_MS`].
+pub const BATCHES_IN_NAMESPACE_MAX: u64 = 20_000;
+/// Batches of all namespaces. An ended one of the same namespace makes room.
+pub const BATCHES_MAX: u64 = 100_000;
+/// Bytes of texts in the records of the batches of one namespace: metadata, options and errors. As with their number,
+/// ended batches make room. The errors of batches that fail may exceed this.
+pub const BATCH_BYTES_IN_NAMESPACE_MAX: u64 = 64 << 20;
+/// The same of all namespaces.
+pub const BATCH_BYTES_MAX: u64 = 256 << 20;
+/// Ledger time for which the idempotency key of a batch is remembered.
+pub const IDEMPOTENCY_MS: u64 = 24 * 60 * 60 * 1000;
+/// The completion window of a batch: a second to 30 days.
+pub const BATCH_WINDOW_MS: std::ops::RangeInclusive<u64> = 1000..=30 * 24 * 60 * 60 * 1000;
+/// Rows of one batch.
+pub const BATCH_ROWS_MAX: u64 = 100_000_000;
+/// Segments of one batch.
+pub const BATCH_SEGMENTS_MAX: usize = 65_536;
+/// Errors that a failed batch keeps.
+pub const BATCH_ERRORS_MAX: usize = 100;
+/// Bytes of the settings of a batch's run that OpenAI's API does not have.
+pub const BATCH_OPTIONS_BYTES_MAX: usize = 4096;
+/// Pairs in the metadata of a batch.
+pub const METADATA_PAIRS_MAX: usize = 16;
+/// Characters of a key in metadata.
+pub const METADATA_KEY_CHARS_MAX: usize = 64;
+/// Characters of a value in metadata.
+pub const METADATA_VALUE_CHARS_MAX: usize = 512;

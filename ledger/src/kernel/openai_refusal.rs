@@ -1,4 +1,4 @@
-//! Why the ledger refuses a request about a file or an upload of OpenAI's API.
+//! Why the ledger refuses a request about a file, an upload or a batch of OpenAI's API.
 //!
 //! *Invariant:* refusals are replies: replicated, and the same at every member. Add variants at the end: the order is
 //! stored.
@@ -57,6 +57,59 @@ pub enum OpenAiRefusal {
         used: u64,
         /// How many it may store.
         max: u64,
+    },
+    /// No such file in the namespace.
+    #[error("no file {0}")]
+    FileUnknown(String),
+    /// The input of a batch has the purpose `batch`.
+    #[error("the purpose of file {0} is not batch")]
+    FilePurpose(String),
+    /// No such batch.
+    #[error("no batch {0}")]
+    BatchUnknown(String),
+    /// An end never changes.
+    #[error("the batch is {status}, which is final")]
+    BatchEnded {
+        /// Its status in OpenAI's API.
+        status: String,
+    },
+    /// The batch was assigned again, or it is at another stage.
+    #[error("the batch is {status} and has no work under this fence")]
+    BatchFenceStale {
+        /// Its status in OpenAI's API.
+        status: String,
+    },
+    /// Its output files were written for another end.
+    #[error("the batch is {status} and will not end as {ends_as}: write its output again")]
+    BatchOtherEnd {
+        /// Its status in OpenAI's API.
+        status: String,
+        /// The end that was expected.
+        ends_as: String,
+    },
+    /// An API key has used up one of its limits.
+    #[error("API key {key} may have {max} {what}, and has {used}")]
+    KeyLimit {
+        /// The id of the key.
+        key: String,
+        /// The limited thing.
+        what: String,
+        /// How many it has.
+        used: u64,
+        /// How many it may have.
+        max: u64,
+    },
+    /// The run belongs to a batch that needs its rows.
+    #[error("the run belongs to batch {batch}, which has not ended: cancel the batch first")]
+    RunOfOpenBatch {
+        /// The batch.
+        batch: String,
+    },
+    /// The run of a batch ends once.
+    #[error("the run of batch {batch} has ended: create a batch with the failed lines instead")]
+    RunOfBatch {
+        /// The batch.
+        batch: String,
     },
 }
 

@@ -144,6 +144,13 @@ pub enum Reply {
         /// Which.
         numbers: Vec<u32>,
     },
+    /// The batch exists.
+    Batch {
+        /// Its id.
+        id: String,
+        /// Whether this operation made it.
+        created: bool,
+    },
 }
 
 impl Reply {

@@ -4,7 +4,7 @@
 //! only through their effect on the state.
 
 use crate::kernel::codec;
-use crate::kernel::id::{Attempt, CoordEpoch, RunNo, SessionId};
+use crate::kernel::id::{Attempt, BatchFence, BatchNo, CoordEpoch, RunNo, SessionId};
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::command::{Body, Command, Op, OpKind, Scope, ScopedOp};
@@ -32,6 +32,16 @@ impl Context {
     /// The id of the session that this operation opens.
     pub(crate) fn session(&self) -> SessionId {
         SessionId::at(self.entry.index, self.op)
+    }
+
+    /// The number of the batch that this operation creates.
+    pub(crate) fn batch(&self) -> BatchNo {
+        BatchNo::at(self.entry.index, self.op)
+    }
+
+    /// The fence of the work that this operation assigns.
+    pub(crate) fn batch_fence(&self) -> BatchFence {
+        BatchFence::at(self.entry.index, self.op)
     }
 
     /// The log index of the command.

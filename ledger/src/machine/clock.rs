@@ -73,6 +73,7 @@ impl Ledger {
             .chain(self.tokens.next_end())
             .chain(self.api_keys.next_end())
             .chain(self.api_files.next_end())
+            .chain(self.batches.next_end())
             .chain(self.deadlines.first())
             .min()
     }
@@ -97,6 +98,7 @@ impl Ledger {
         self.tokens.forget_expired(self.meta.clock);
         self.api_keys.forget_expired(self.meta.clock, ctx.index());
         self.api_files.end_due(self.meta.clock);
+        self.batches.forget_ended(self.meta.clock);
     }
 
     /// Whether a `Tick` loses silent trainers. In later versions the leader reports them.

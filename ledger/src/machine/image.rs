@@ -72,6 +72,7 @@ impl Ledger {
         self.api_keys.drain(&mut delta);
         self.revocations.drain(&mut delta);
         self.api_files.drain(&mut delta);
+        self.batches.drain(&mut delta);
         delta
     }
 
@@ -84,6 +85,8 @@ impl Ledger {
         self.revocations.each_revocation(&mut each);
         self.api_keys.each_key(&mut each);
         self.api_files.each_record(&mut each);
+        self.batches.each_batch(&mut each);
+        self.batches.each_segments(&mut each);
         self.tokens.each_token(&mut each);
         self.each_flight(&mut each);
         self.jobs.each_head(&mut each);

@@ -9,6 +9,7 @@ use crate::identity::client::HOLDERS_KEY;
 use crate::identity::member::MEMBERS_KEY;
 use crate::kernel::codec;
 use crate::machine::ledger::{Ledger, Meta};
+use crate::openai::batches::Batches;
 use crate::openai::files::ApiFiles;
 use serde::de::DeserializeOwned;
 
@@ -77,6 +78,7 @@ impl Ledger {
         }
         ledger.runs.check_loaded()?;
         ledger.stores.check_loaded()?;
+        ledger.batches.check_loaded()?;
         ledger.jobs.check_loaded()?;
         ledger.datasets.derive();
         ledger.jobs.derive_trainings(ledger.meta.version, &ledger.datasets)?;
@@ -94,6 +96,7 @@ impl Ledger {
             Some(b'E') if key.get(1) == Some(&0) => self.revocations.load(key, value)?,
             Some(b'E') if key.get(1) == Some(&API_KEY_TAG) => self.api_keys.load(key, value)?,
             Some(b'E') if ApiFiles::owns(key) => self.api_files.load(key, value)?,
+            Some(b'E') if Batches::owns(key) => self.batches.load(key, value)?,
             Some(b'E') => self.tokens.load(key, value)?,
             Some(b'F' | b'O' | b'P' | b'R' | b'S' | b'T' | b'V' | b'Y') => {
                 self.runs.load(key, value)?;
@@ -116,6 +119,7 @@ impl Ledger {
         self.tokens.derive();
         self.api_keys.derive(self.meta.applied.index);
         self.api_files.derive();
+        self.batches.derive();
         self.stores.derive();
         self.jobs.derive();
         self.runs.derive();

@@ -35,6 +35,7 @@ impl Ledger {
         self.api_keys.check()?;
         self.revocations.check()?;
         self.api_files.check()?;
+        self.check_batches()?;
         self.members.check(self.meta.version)?;
         self.settings.check(self.meta.version)?;
         self.check_namespaces()

@@ -26,6 +26,7 @@ use crate::identity::token::Tokens;
 use crate::kernel::deadline_queue::Deadlines;
 use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo};
 use crate::machine::event::Events;
+use crate::openai::batches::Batches;
 use crate::openai::files::ApiFiles;
 use crate::training::dataset::Datasets;
 use crate::training::job::Jobs;
@@ -72,6 +73,7 @@ pub struct Ledger {
     pub(crate) members: MemberReports,
     pub(crate) settings: ClusterSettings,
     pub(crate) api_files: ApiFiles,
+    pub(crate) batches: Batches,
     // Derived.
     /// When runs, attempts and sessions end.
     pub(crate) deadlines: Deadlines,
@@ -196,6 +198,7 @@ impl Ledger {
             members: MemberReports::default(),
             settings: ClusterSettings::default(),
             api_files: ApiFiles::default(),
+            batches: Batches::default(),
             meta_dirty: false,
             digest_request: None,
             events: Events::default(),

@@ -3,7 +3,7 @@
 //! *Invariant:* the result depends on the old state and the new id alone, so that every member of the new cluster
 //! computes the same state by itself. The new cluster accepts no right of the old one: no session, lease, incarnation,
 //! join token, API key or late result. Rows that ran are pending; decided rows stay decided, and runs, stores, datasets,
-//! checkpoints, files, uploads, revocations of certificates and settings stay.
+//! checkpoints, files, uploads, batches, revocations of certificates and settings stay.
 //!
 //! Absent: a command for it. The new cluster's log begins after its state, and its indexes continue, so
 //! that no id of the old cluster is ever made again.
@@ -34,6 +34,7 @@ impl Ledger {
         self.tokens = Tokens::default();
         self.api_keys = ApiKeys::default();
         self.members = MemberReports::default();
+        self.batches.forget_owners();
         self.clients = Clients::default();
         let incarnations: Vec<SessionId> = self.jobs.incarnations().collect();
         for incarnation in incarnations {
@@ -65,6 +66,7 @@ impl Ledger {
         self.jobs.forget_dirty();
         self.datasets.forget_dirty();
         self.api_files.forget_dirty();
+        self.batches.forget_dirty();
         self
     }
 

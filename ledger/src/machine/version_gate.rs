@@ -76,6 +76,7 @@ mod tests {
     use crate::machine::command::{
         BODIES, FAILURES, KINDS, RUN_ACTIONS, RunAction, STORE_OPS, StoreOp,
     };
+    use crate::openai::batch::BATCH_STATUSES;
     use crate::openai::file::FILE_PURPOSES;
     use crate::training::barrier::{BARRIER_MEMBERS, POLICIES};
     use crate::training::checkpoint::CHECKPOINTS;
@@ -84,7 +85,7 @@ mod tests {
     use crate::training::state::LOSSES;
     use crate::training::trainer::TRAINERS;
 
-    const TABLES: [&[(&str, u32)]; 19] = [
+    const TABLES: [&[(&str, u32)]; 20] = [
         BODIES,
         KINDS,
         RUN_ACTIONS,
@@ -104,6 +105,7 @@ mod tests {
         SETTINGS,
         KEY_ROLES,
         FILE_PURPOSES,
+        BATCH_STATUSES,
     ];
 
     enum Example {

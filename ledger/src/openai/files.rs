@@ -75,6 +75,23 @@ impl ApiFiles {
         folders
     }
 
+    /// One more batch that has not ended uses a file.
+    pub(super) fn add_user(&mut self, id: &str) {
+        self.change_users(id, |users| users + 1);
+    }
+
+    /// A batch that used a file has ended.
+    pub(super) fn remove_user(&mut self, id: &str) {
+        self.change_users(id, |users| users.saturating_sub(1));
+    }
+
+    fn change_users(&mut self, id: &str, change: impl FnOnce(u32) -> u32) {
+        let Some(file) = self.files.get_mut(id) else { return };
+        file.users = change(file.users);
+        self.file_ends.set(&id.to_owned(), file.due());
+        self.dirty_files.insert(id.to_owned());
+    }
+
     /// Adds an upload, whose id is free.
     pub(super) fn add_upload(&mut self, id: String, upload: Upload) {
         self.index_upload(&id, &upload);

@@ -141,6 +141,25 @@ const TRIED: &[(&str, fn())] = &[
     ("TOKEN_NAMESPACES_MAX", tokens::namespaces),
 ];
 
+/// Bounds of batches: `ledger/src/openai/batch_tests` fills the ledger without as many operations.
+const OF_BATCHES: &[&str] = &[
+    "BATCHES_OPEN_IN_NAMESPACE_MAX",
+    "BATCHES_OPEN_MAX",
+    "BATCHES_IN_NAMESPACE_MAX",
+    "BATCHES_MAX",
+    "BATCH_BYTES_IN_NAMESPACE_MAX",
+    "BATCH_BYTES_MAX",
+    "IDEMPOTENCY_MS",
+    "BATCH_WINDOW_MS",
+    "BATCH_ROWS_MAX",
+    "BATCH_SEGMENTS_MAX",
+    "BATCH_ERRORS_MAX",
+    "BATCH_OPTIONS_BYTES_MAX",
+    "METADATA_PAIRS_MAX",
+    "METADATA_KEY_CHARS_MAX",
+    "METADATA_VALUE_CHARS_MAX",
+];
+
 #[test]
 fn every_bound_is_in_the_table() {
     let source = include_str!("../../src/kernel/limits.rs");
@@ -148,7 +167,8 @@ fn every_bound_is_in_the_table() {
     let there: BTreeSet<&str> = source.lines().filter_map(constant).collect();
     assert!(there.len() > 60, "the file was read");
     let tried = TRIED.iter().map(|tried| tried.0);
-    let listed: Vec<&str> = tried.chain(ELSEWHERE.iter().chain(OF_FILES).copied()).collect();
+    let listed: Vec<&str> =
+        tried.chain(ELSEWHERE.iter().chain(OF_FILES).chain(OF_BATCHES).copied()).collect();
     let names: BTreeSet<&str> = listed.iter().copied().collect();
     assert_eq!(names.len(), listed.len(), "each once");
     assert_eq!(names, there);

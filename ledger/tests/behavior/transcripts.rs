@@ -7,6 +7,7 @@
 //! review the difference: it is the change of behavior.
 
 mod args;
+mod batch_ops;
 mod file_ops;
 mod identity_ops;
 mod job_ops;

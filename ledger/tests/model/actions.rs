@@ -4,6 +4,7 @@
 //! them hit something: an old grant, a session that has ended, a pull that was answered.
 
 use crate::api_keys::KeyAct;
+use crate::batches::BatchAct;
 use crate::files::FileAct;
 use crate::job_acts::JobAct;
 use crate::jobs::Job;
@@ -87,6 +88,7 @@ pub(crate) enum Act {
     Token(TokenAct),
     Key(KeyAct),
     File(FileAct),
+    Batch(BatchAct),
     Revocation(RevocationAct),
     Member(MemberAct),
     CordonAfter(u32),
@@ -328,6 +330,7 @@ impl Act {
             Act::Token(act) => act.kind(),
             Act::Key(act) => act.kind(),
             Act::File(act) => act.kind(),
+            Act::Batch(act) => act.kind(model),
             Act::Revocation(act) => act.kind(),
             Act::Member(act) => act.kind(),
             Act::CordonAfter(value) => OpKind::Setting(SettingOp::CordonAfter(value)),

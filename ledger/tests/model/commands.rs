@@ -116,6 +116,13 @@ names!(op, OPS, OpKind, {
     OpKind::AddUploadPart(_) => "add part",
     OpKind::CompleteUpload(_) => "complete upload",
     OpKind::CancelUpload(_) => "cancel upload",
+    OpKind::CreateBatch(_) => "create batch",
+    OpKind::AssignBatch(_) => "assign batch",
+    OpKind::AddBatchSegments(_) => "add batch segments",
+    OpKind::FailBatch(_) => "fail batch",
+    OpKind::StartBatch(_) => "start batch",
+    OpKind::CancelBatch(_) => "cancel batch",
+    OpKind::FinishBatch(_) => "finish batch",
     OpKind::ForgetContent(_) => "forget content",
 });
 

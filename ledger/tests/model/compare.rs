@@ -99,6 +99,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
     overviews(ledger, model)?;
     prop_assert_eq!(ledger.token_views(), model.token_views());
     crate::files::same(ledger, model)?;
+    crate::batches::same(ledger, model)?;
     prop_assert_eq!(crate::api_keys::listed(ledger), model.valid_api_keys());
     prop_assert_eq!(crate::revocations::listed(ledger), model.revocations());
     prop_assert_eq!(crate::members::listed(ledger), model.members.listed());

@@ -147,6 +147,17 @@ impl Files {
         }
     }
 
+    /// The namespace of a file.
+    pub(crate) fn namespace_of(&self, id: &str) -> Option<&str> {
+        self.files.get(id).map(|file| file.spec.namespace.as_str())
+    }
+
+    /// A file that a batch makes.
+    pub(crate) fn add_output(&mut self, id: String, filename: String, content: Extent) {
+        let spec = FileSpec { filename, purpose: FilePurpose::BatchOutput, ..spec(0) };
+        self.files.insert(id, File { spec, request: None, content: vec![content] });
+    }
+
     fn ended(id: &str, state: UploadState) -> Rejection {
         OpenAiRefusal::UploadEnded { id: id.into(), state: state.name().into() }.into()
     }
@@ -172,6 +183,10 @@ impl Model {
         match kind {
             OpKind::CreateFile(op) => self.create_file(op),
             OpKind::DeleteFile(op) => {
+                let users = self.users_of_file(&op.id);
+                if users > 0 {
+                    return Err(OpenAiRefusal::FileInUse { id: op.id, users }.into());
+                }
                 if let Some(file) = self.files.files.remove(&op.id) {
                     self.files.remove_content(&file.spec.namespace, file.content);
                     self.events.push("file deleted".into());

@@ -6,7 +6,9 @@ use crate::rows::Row;
 use crate::runs::Run;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::view::RunState;
-use rollout_ledger::{Rejection, Reply, RunAction, RunSpec, SegmentDecl, WebhookState};
+use rollout_ledger::{
+    OpenAiRefusal, Rejection, Reply, RunAction, RunSpec, SegmentDecl, WebhookState,
+};
 use std::collections::BTreeMap;
 
 impl Model {
@@ -147,6 +149,10 @@ impl Model {
         if !run.ended() {
             return Err(Rejection::RunActive);
         }
+        if let Some((batch, false)) = self.batch_of_run(no) {
+            return Err(OpenAiRefusal::RunOfOpenBatch { batch }.into());
+        }
+        let run = self.run_of(no)?;
         if run.state != RunState::Deleting {
             run.state = RunState::Deleting;
             run.drop_rows(false);

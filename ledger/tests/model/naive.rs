@@ -1,6 +1,7 @@
 //! The model's state, and the commands as a whole.
 
 use crate::api_keys::ApiKey;
+use crate::batches::Batch;
 use crate::files::Files;
 use crate::jobs::Job;
 use crate::members::MembersModel;
@@ -47,6 +48,7 @@ pub(crate) struct Model {
     pub(crate) tokens: BTreeMap<String, Token>,
     pub(crate) api_keys: Vec<ApiKey>,
     pub(crate) files: Files,
+    pub(crate) batches: Vec<Batch>,
     pub(crate) revocations: Vec<(Revoked, Revocation)>,
     pub(crate) members: MembersModel,
     /// After how many incidents a slot is cordoned.
@@ -88,6 +90,7 @@ impl Default for Model {
             tokens: BTreeMap::new(),
             api_keys: Vec::new(),
             files: Files::default(),
+            batches: Vec::new(),
             revocations: Vec::new(),
             members: MembersModel::default(),
             cordon_after: 3,
@@ -320,6 +323,13 @@ impl Model {
             | OpKind::CompleteUpload(_)
             | OpKind::CancelUpload(_)
             | OpKind::ForgetContent(_)) => self.file_op(of_files),
+            of_batches @ (OpKind::CreateBatch(_)
+            | OpKind::AssignBatch(_)
+            | OpKind::AddBatchSegments(_)
+            | OpKind::FailBatch(_)
+            | OpKind::StartBatch(_)
+            | OpKind::CancelBatch(_)
+            | OpKind::FinishBatch(_)) => self.batch_op(of_batches),
             OpKind::Revocation(op) => self.revocation(op),
             OpKind::Member(op) => self.member(op),
             OpKind::Setting(SettingOp::CordonAfter(value)) => self.set_cordon_after(value),

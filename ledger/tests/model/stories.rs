@@ -2,7 +2,8 @@
 
 use crate::actions::{Act, Pick, Settled, Step};
 use crate::api_keys::key_act;
-use crate::files::file_act;
+use crate::batches::batch_act;
+use crate::files::{FileAct, file_act};
 use crate::job_acts::job_act;
 use crate::members::member_act;
 use crate::revocations::revocation_act;
@@ -31,6 +32,7 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
         2 => token_story(),
         1 => key_story(),
         1 => file_story(),
+        1 => batch_story(),
         1 => revocation_story(),
     ];
     // In half of them shares are fair from the beginning; in others they may become so on the way.
@@ -86,6 +88,30 @@ fn file_story() -> impl Strategy<Value = Vec<Step>> {
     let version = prop_oneof![4 => Just(5), 1 => Just(4)].prop_map(Step::Version);
     (version, prop::collection::vec(step, 1..24))
         .prop_map(|(version, story)| std::iter::once(version).chain(story).collect())
+}
+
+/// Batches are validated, run and ended; now and then in a cluster of too low a version.
+fn batch_story() -> impl Strategy<Value = Vec<Step>> {
+    let act = || batch_act().prop_map(Act::Batch);
+    let claim = |worker| Act::Claim { worker, slot: 0, seq: 1, max: 8 };
+    let done = |worker| Act::Settle { worker, slot: 0, how: Settled::Done };
+    let step = prop_oneof![
+        24 => prop::collection::vec(act(), 1..4).prop_map(Step::Ops),
+        8 => (0..2u8).prop_map(move |worker| Step::Ops(vec![claim(worker)])),
+        8 => (0..2u8).prop_map(move |worker| Step::Ops(vec![done(worker)])),
+        4 => (1..9000u64).prop_map(Step::Tick),
+        2 => file_act().prop_map(|act| Step::Ops(vec![Act::File(act)])),
+        2 => (0..4u8).prop_map(|run| Step::Ops(vec![Act::Delete { run }])),
+        1 => act().prop_map(Step::Stale),
+        1 => Just(Step::Reload),
+        1 => Just(Step::OpenEpoch),
+    ];
+    let version = prop_oneof![9 => Just(5), 1 => Just(4)].prop_map(Step::Version);
+    let file = |file| FileAct::Create { file, byte: 0, request: None, namespace: 0 };
+    let files = (0..2).map(|n| Step::Ops(vec![Act::File(file(n))])).collect::<Vec<_>>();
+    (version, prop::collection::vec(step, 16..64)).prop_map(move |(version, story)| {
+        std::iter::once(version).chain(files.clone()).chain(story).collect()
+    })
 }
 
 /// Certificates are revoked and accepted again; now and then in a cluster of too low a version.

@@ -217,4 +217,18 @@ operations! {
     56 CancelUpload(crate::openai::cancel_upload::CancelUpload),
     /// The objects of deleted files, or of parts that became no file, are gone.
     57 ForgetContent(crate::openai::forget_content::ForgetContent),
+    /// Creates a batch of OpenAI's API, or finds the same one.
+    58 CreateBatch(crate::openai::create_batch::CreateBatch),
+    /// Assigns the present work of a batch to a member.
+    59 AssignBatch(crate::openai::assign_batch::AssignBatch),
+    /// Appends validated segments to a batch in validation.
+    60 AddBatchSegments(crate::openai::add_batch_segments::AddBatchSegments),
+    /// Ends a batch whose file is invalid.
+    61 FailBatch(crate::openai::fail_batch::FailBatch),
+    /// Starts a batch whose file is valid: it gets its run.
+    62 StartBatch(crate::openai::start_batch::StartBatch),
+    /// Cancels a batch.
+    63 CancelBatch(crate::openai::cancel_batch::CancelBatch),
+    /// Ends a batch whose output files are written.
+    64 FinishBatch(crate::openai::finish_batch::FinishBatch),
 }

@@ -5,9 +5,9 @@
 
 use super::{commands, unapplied};
 use rollout_ledger::{
-    BarrierMembers, Body, CheckpointOp, Command, DatasetOp, FailureClass, FilePurpose, KeyRole,
-    LeaderCause, LossPolicy, MemberOp, OpKind, Policy, RevocationOp, Revoked, RunAction, SettingOp,
-    ShardOp, StoreOp, TokenOp, TokenRole, TrainerOp, op,
+    BarrierMembers, BatchStatus, Body, CheckpointOp, Command, DatasetOp, FailureClass, FilePurpose,
+    KeyRole, LeaderCause, LossPolicy, MemberOp, OpKind, Policy, RevocationOp, Revoked, RunAction,
+    SettingOp, ShardOp, StoreOp, TokenOp, TokenRole, TrainerOp, op,
 };
 use std::collections::BTreeSet;
 
@@ -36,7 +36,8 @@ kinds! {
         DropStore Join Participate Leave LoseParticipant CloseRendezvous Arrive AbortBarrier Dataset Trainer Shard Checkpoint
         Swept SetQuota SettleWebhook Token SuspectWithUnreportedStarts Revocation Member RoundStore Setting SetDeadline LoseTrainers
         SetWeight CreateApiKey RevokeApiKey CreateFile DeleteFile CreateUpload AddUploadPart CompleteUpload CancelUpload
-        ForgetContent;
+        ForgetContent CreateBatch AssignBatch AddBatchSegments FailBatch StartBatch CancelBatch FinishBatch;
+    batch_status(BatchStatus): Validating Failed InProgress Finalizing Completed Expired Cancelling Cancelled;
     file_purpose(FilePurpose): Batch BatchOutput UserData;
     run_action(RunAction): Pause Resume Cancel;
     failure(FailureClass): InvalidRow Transient OutOfMemory EngineDied InputUnreadable StoreRefused;
@@ -98,6 +99,9 @@ fn of_op(kind: &OpKind, names: &mut Names) {
         }
         OpKind::CreateApiKey(op::CreateApiKey { spec, .. }) => {
             names.insert(key_role(&spec.role));
+        }
+        OpKind::FinishBatch(op::FinishBatch { ends_as, .. }) => {
+            names.insert(batch_status(ends_as));
         }
         OpKind::CreateFile(op::CreateFile { spec, .. })
         | OpKind::CreateUpload(op::CreateUpload { spec, .. }) => {

@@ -98,6 +98,7 @@ examples!(replies, Reply, {
     Checkpoint: Reply::Checkpoint { number: 200, rank: 129 },
     Reported: Reply::Reported { complete: true },
     Pruned: Reply::Pruned { numbers: vec![1, 200] },
+    Batch: Reply::Batch { id: "batch_1".into(), created: true },
 });
 
 examples!(store_answers, StoreAnswer, {
@@ -162,6 +163,23 @@ examples!(openai_refusals, OpenAiRefusal, {
     PartUnknown: OpenAiRefusal::PartUnknown("part_1".into()),
     UploadBytes: OpenAiRefusal::UploadBytes { bytes: 300, declared: 70_000 },
     StorageLimit: OpenAiRefusal::StorageLimit { key: "aB3dE6gH".into(), used: 300, max: 70_000 },
+    FileUnknown: OpenAiRefusal::FileUnknown("file-1".into()),
+    FilePurpose: OpenAiRefusal::FilePurpose("file-1".into()),
+    BatchUnknown: OpenAiRefusal::BatchUnknown("batch_1".into()),
+    BatchEnded: OpenAiRefusal::BatchEnded { status: "completed".into() },
+    BatchFenceStale: OpenAiRefusal::BatchFenceStale { status: "in_progress".into() },
+    BatchOtherEnd: OpenAiRefusal::BatchOtherEnd {
+        status: "cancelling".into(),
+        ends_as: "completed".into(),
+    },
+    KeyLimit: OpenAiRefusal::KeyLimit {
+        key: "aB3dE6gH".into(),
+        what: "waiting rows".into(),
+        used: 300,
+        max: 70_000,
+    },
+    RunOfOpenBatch: OpenAiRefusal::RunOfOpenBatch { batch: "batch_1".into() },
+    RunOfBatch: OpenAiRefusal::RunOfBatch { batch: "batch_1".into() },
 });
 
 examples!(job_refusals, JobRefusal, {

@@ -5,13 +5,17 @@
 
 use super::commands::{arrive, blob, command, op, participant, registration, spec};
 use super::training;
-use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use rollout_ledger::id::{
+    Attempt, BatchFence, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef,
+};
 use rollout_ledger::{
-    ApiKeySpec, BarrierMembers, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence,
-    Extent, FailureClass, FilePurpose, FileSpec, HeldRows, JobName, KeyLimits, KeyRole,
-    LeaderCause, LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota, RendezvousConfig,
-    RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec, Scope, ScopedOp,
-    SettingOp, StoreName, StoreOp, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp, op,
+    ApiKeySpec, BarrierMembers, BatchDecl, BatchError, BatchOutput, BatchSpec, BatchStatus,
+    BatchUsage, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence, Extent,
+    FailureClass, FilePurpose, FileSpec, HeldRows, JobName, KeyLimits, KeyRole, LeaderCause,
+    LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota, RendezvousConfig, RequestId,
+    RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec, Scope, ScopedOp,
+    SegmentDecl, SettingOp, StoreName, StoreOp, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp,
+    op,
 };
 
 fn ops(kinds: impl IntoIterator<Item = OpKind>) -> Command {
@@ -54,6 +58,8 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
         ("revoke_api_key", op(OpKind::RevokeApiKey(op::RevokeApiKey { id: "aB3dE6gH".into() }))),
         ("files", files()),
         ("uploads", uploads()),
+        ("batches", batches()),
+        ("batch_ends", batch_ends()),
     ]
 }
 
@@ -118,6 +124,122 @@ pub(super) fn uploads() -> Command {
             folders: vec![content(&format!("{FILE}2")).folder],
         }),
     ])
+}
+
+const BATCH: &str = "batch_0123456789abcdef0123456789abcdef";
+
+fn batch(id: String, metadata: &[(&str, &str)]) -> OpKind {
+    let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    OpKind::CreateBatch(Box::new(BatchDecl {
+        folder: format!("{id}/0123456789abcdef-0000000000000001"),
+        id,
+        namespace: "default".into(),
+        key: if metadata.is_empty() { String::new() } else { "aB3dE6gH".into() },
+        idempotency: (!metadata.is_empty()).then_some([7; 32]),
+        body_hash: [8; 32],
+        spec: BatchSpec {
+            endpoint: "/v1/chat/completions".into(),
+            input_file: format!("{FILE}0"),
+            completion_window: "24h".into(),
+            window_ms: 86_400_000,
+            metadata: metadata.iter().map(pair).collect(),
+            output_ttl_ms: 3_600_000,
+            options_json: "{}".into(),
+        },
+    }))
+}
+
+fn batch_segments() -> Vec<SegmentDecl> {
+    let segment = |(number, rows)| SegmentDecl { number: SegmentNo(number), rows, blob: blob(1) };
+    [(0, 300), (1, 4)].map(segment).to_vec()
+}
+
+/// After [`files`]: batches in validation, with segments and without, one with a run, and two that have ended.
+pub(super) fn batches() -> Command {
+    let id = |n: u8| format!("{BATCH}{n}");
+    // As the third command of a ledger.
+    let fence = |position| BatchFence::at(4, position);
+    let assign = |n| OpKind::AssignBatch(op::AssignBatch { batch: id(n), member: 300 });
+    let add = |n, position| {
+        OpKind::AddBatchSegments(op::AddBatchSegments {
+            batch: id(n),
+            fence: fence(position),
+            segments: batch_segments(),
+            offset: 70_000,
+            lines: 305,
+        })
+    };
+    let mut hasher = blake3::Hasher::new();
+    for segment in batch_segments() {
+        hasher.update(&segment.blob.digest);
+    }
+    let error = |param: Option<&str>, line| BatchError {
+        code: "invalid_url".into(),
+        message: "why".into(),
+        param: param.map(str::to_owned),
+        line,
+    };
+    let metadata = [("rollout.key", "nightly"), ("team", "search")];
+    ops([
+        batch(id(0), &metadata),
+        assign(0),
+        add(0, 1),
+        batch(id(1), &[]),
+        assign(1),
+        add(1, 4),
+        OpKind::StartBatch(op::StartBatch {
+            batch: id(1),
+            fence: fence(4),
+            spec: Box::new(spec()),
+            rows: 304,
+            digest: *hasher.finalize().as_bytes(),
+        }),
+        batch(id(2), &[]),
+        assign(2),
+        OpKind::FailBatch(op::FailBatch {
+            batch: id(2),
+            fence: fence(8),
+            errors: vec![error(Some("url"), Some(300)), error(None, None)],
+        }),
+        batch(id(3), &[]),
+        OpKind::CancelBatch(op::CancelBatch { batch: id(3) }),
+        batch(id(4), &[]),
+    ])
+}
+
+/// Each end, with output files and without.
+fn batch_ends() -> Command {
+    let all = [
+        BatchStatus::Validating,
+        BatchStatus::Failed,
+        BatchStatus::InProgress,
+        BatchStatus::Finalizing,
+        BatchStatus::Completed,
+        BatchStatus::Expired,
+        BatchStatus::Cancelling,
+        BatchStatus::Cancelled,
+    ];
+    let output = |id: String| BatchOutput {
+        content: content(&id),
+        filename: "out.jsonl".into(),
+        begun_at: LedgerMs(70_000),
+        id,
+    };
+    ops((0..).zip(all).map(|(n, ends_as): (u8, BatchStatus)| {
+        OpKind::FinishBatch(op::FinishBatch {
+            batch: format!("{BATCH}{n}"),
+            fence: BatchFence::at(300, 1),
+            ends_as,
+            output: (n > 0).then(|| output(format!("{FILE}8"))),
+            errors: (n > 1).then(|| output(format!("{FILE}9"))),
+            usage: BatchUsage {
+                input_tokens: 300,
+                cached_tokens: 200,
+                output_tokens: 70_000,
+                reasoning_tokens: 1,
+            },
+        })
+    }))
 }
 
 /// Creates a key of each role: one without limits that does not expire, and two with all.

@@ -1,6 +1,6 @@
 //! Records that a member writes from cluster version 5 on, and not before.
 
-use super::unapplied::{api_keys, files, uploads};
+use super::unapplied::{api_keys, batches, files, uploads};
 use super::{Records, hex, lock};
 use rollout_ledger::{Body, Command, EntryId, Ledger, OPENAI_API_VERSION, Reply};
 
@@ -49,4 +49,35 @@ fn the_bytes_of_files_are_locked() {
     let lines: Vec<String> = records.iter().map(line).collect();
     assert_eq!(lines.len(), 3 + 2 + 1, "{lines:#?}");
     lock("records_5_files.txt", &lines);
+}
+
+#[test]
+fn the_bytes_of_batches_are_locked() {
+    let mut ledger = Ledger::new([9; 16]);
+    for body in [Body::OpenEpoch, Body::SetVersion(OPENAI_API_VERSION)] {
+        apply(&mut ledger, super::commands::command(body));
+    }
+    for command in [files(), batches()] {
+        let replies = apply(&mut ledger, command);
+        let refused = replies.iter().find(|reply| matches!(reply, Reply::Rejected(_)));
+        assert_eq!(refused, None);
+    }
+    ledger.check_invariants().expect("they hold");
+    let mut lines = Vec::new();
+    let mut all = Records::new();
+    ledger.for_each_record(|key, value| {
+        if matches!(key, [b'E', 5..=6, ..]) {
+            lines.push(format!("E{} {} {}", key[1], hex(key), hex(value)));
+        }
+        all.push((key.to_vec(), value.to_vec()));
+    });
+    assert_eq!(lines.len(), 5 + 1, "{lines:#?}");
+    lock("records_5_batches.txt", &lines);
+    let loaded = Ledger::load(all.clone()).expect("whole");
+    assert_eq!(loaded.state_digest(), ledger.state_digest());
+    // A batch without its segments, and segments without their batch.
+    for tag in [5, 6] {
+        let less = all.iter().filter(|(key, _)| !matches!(key, [b'E', of, ..] if *of == tag));
+        assert!(Ledger::load(less.cloned()).is_err(), "loaded without records {tag}");
+    }
 }

@@ -11,7 +11,10 @@ fn spec(args: &mut Args) -> Parsed<Box<FileSpec>> {
         namespace: args.text_or("namespace", "default"),
         key: args.text_or("key", ""),
         filename: args.text_or("filename", "in.jsonl"),
-        purpose: FilePurpose::Batch,
+        purpose: match args.text_or("purpose", "batch").as_str() {
+            "batch" => FilePurpose::Batch,
+            _ => FilePurpose::UserData,
+        },
         ttl_ms: args.number("ttl", 0)?,
     }))
 }

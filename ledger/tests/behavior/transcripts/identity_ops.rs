@@ -65,7 +65,12 @@ pub(crate) fn create_api_key(args: &mut Args) -> Parsed<OpKind> {
             namespace: args.text_or("namespace", "default"),
             role,
             ttl_ms: args.number("ttl", 0)?,
-            limits: KeyLimits { stored_bytes: args.number("stored", 0)?, ..KeyLimits::default() },
+            limits: KeyLimits {
+                open_batches: args.number("batches", 0)?,
+                waiting_rows: args.number("rows", 0)?,
+                stored_bytes: args.number("stored", 0)?,
+                ..KeyLimits::default()
+            },
         },
     }))
 }

@@ -1,6 +1,7 @@
 //! Turns a line of input into an operation.
 
 use super::args::{self, Args, Parsed};
+use super::batch_ops::batch;
 use super::file_ops::file;
 use super::identity_ops::{author, create_api_key, create_token, quota, whose_certificates};
 use super::job_ops::{arrive, incarnation, job_name, participant, store, store_name};
@@ -44,6 +45,9 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         return Ok(kind);
     }
     if let Some(kind) = file(args)? {
+        return Ok(kind);
+    }
+    if let Some(kind) = batch(&world.ledger, args)? {
         return Ok(kind);
     }
     let name = args.name.clone();

@@ -19,8 +19,6 @@ macro_rules! refusals {
                 },
                 Rejection::OpenAi(why) => match why {
                     $(OpenAiRefusal::$openai { .. } => stringify!($openai),)*
-                    // Only batches use files.
-                    OpenAiRefusal::FileInUse { .. } => "FileInUse",
                 },
             }
         }
@@ -37,6 +35,8 @@ refusals! {
     ParticipantUnknown NotOfRound BarrierUnknown BarrierConflict NotOfBarrier BarrierGeneration DatasetConflict
     DatasetInUse ;
     FileConflict IdempotencyKeyReused ContentStale UploadUnknown UploadEnded PartUnknown UploadBytes StorageLimit
+    FileInUse FileUnknown FilePurpose BatchUnknown BatchEnded BatchFenceStale BatchOtherEnd KeyLimit RunOfOpenBatch
+    RunOfBatch
 }
 
 /// The refusals in a reply, by their names.

@@ -66,6 +66,9 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Reported { complete: true } => "reported: complete".into(),
         Reply::Reported { .. } => "reported".into(),
         Reply::Pruned { numbers } => format!("pruned {numbers:?}"),
+        Reply::Batch { id, created } => {
+            format!("{id} {}", if *created { "created" } else { "there" })
+        }
         Reply::Store(answers) if answers.is_empty() => "used".into(),
         Reply::Store(answers) => answers.iter().map(answer).collect::<Vec<_>>().join("; "),
     }

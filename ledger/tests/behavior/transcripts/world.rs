@@ -98,6 +98,8 @@ impl World {
             "tokens" => show::tokens(&self.ledger),
             // The files of the namespace `default`.
             "files" => super::file_ops::files(&self.ledger),
+            // The batches of the namespace `default`, and the work for them.
+            "batches" => super::batch_ops::batches(&self.ledger),
             // Every valid API key.
             "keys" => show::api_keys(&self.ledger),
             // Every revocation of certificates.
