@@ -1,6 +1,6 @@
 use super::*;
 use crate::openai::test_cluster::TestCluster;
-use crate::openai::uploads;
+use crate::openai::{batches, uploads};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use futures::StreamExt;
@@ -83,12 +83,13 @@ impl Bench {
             identity: Identity { role: Role::Client, name, namespaces: vec![namespace.into()] },
         };
         let router = Router::new().merge(routes()).merge(uploads::routes());
+        let router = router.merge(batches::routes());
         let router = router.layer(Extension(Arc::new(caller))).with_state(cluster.api());
         Self { cluster, store, router, dir }
     }
 
     /// The same cluster for a caller of another namespace.
-    fn team(&self) -> Self {
+    pub(in crate::openai) fn team(&self) -> Self {
         Self::of("team", self.cluster.clone(), self.store.clone(), self.dir.clone())
     }
 
@@ -113,7 +114,7 @@ impl Bench {
         self.send(request.body(Body::empty()).expect("a request")).await
     }
 
-    async fn delete(&self, id: &str) -> Answer {
+    pub(in crate::openai) async fn delete(&self, id: &str) -> Answer {
         let path = format!("/v1/files/{id}");
         self.send(Request::delete(path).body(Body::empty()).expect("a request")).await
     }
@@ -127,12 +128,12 @@ impl Bench {
         self.send(form_request(path, headers, body)).await
     }
 
-    async fn create(&self, fields: &[Field<'_>]) -> Answer {
+    pub(in crate::openai) async fn create(&self, fields: &[Field<'_>]) -> Answer {
         self.post_form("/v1/files", &[], form(fields)).await
     }
 
     /// A file with this content.
-    async fn file(&self, content: &[u8]) -> String {
+    pub(in crate::openai) async fn file(&self, content: &[u8]) -> String {
         let fields = [("purpose", None, &b"batch"[..]), ("file", Some("in.jsonl"), content)];
         let answer = self.create(&fields).await;
         assert_eq!(answer.status, 200, "{:?}", answer.body);
