@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const ENDPOINT: &str = "/v1/chat/completions";
 /// The caller of [`Bench::new`].
-const KEY: &str = "key-default";
+const KEY: &str = "default0";
 
 fn request(file: &str) -> Value {
     json!({ "input_file_id": file, "endpoint": ENDPOINT, "completion_window": "24h" })

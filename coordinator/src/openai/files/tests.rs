@@ -73,7 +73,8 @@ impl Bench {
         store: BlobStore,
         dir: Arc<tempfile::TempDir>,
     ) -> Self {
-        let key_id = format!("key-{namespace}");
+        // A key has an id of eight characters.
+        let key_id = format!("{namespace:0<8.8}");
         let name = format!("key:{key_id}");
         let caller = KeyCaller {
             key_id,
@@ -249,7 +250,7 @@ async fn content_over_the_bound_is_refused_before_it_is_read() {
     let headers = [("content-length", &*length)];
     let answer = bench.post_form("/v1/files", &headers, body.clone()).await;
     assert_eq!(answer.error(), (413, "file_too_large".to_owned()));
-    let (id, name, namespace) = ("key-default", "small".into(), "default".into());
+    let (id, name, namespace) = ("key:keyKey01", "small".into(), "default".into());
     let limits = KeyLimits { stored_bytes: 9, ..KeyLimits::default() };
     let spec = ApiKeySpec { name, namespace, role: KeyRole::Client, ttl_ms: 0, limits };
     // The key's limit while the content arrives, and that of the ledger for a member that does not know it yet.
