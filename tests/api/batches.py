@@ -108,8 +108,8 @@ def cancelled():
 def expired():
     """The same for a batch whose completion window has passed."""
     at = client()
-    found = until(create(at, lines(100, model="slow"), completion_window="5s").id, "expired")
-    assert found.expires_at == found.created_at + 5 and found.expired_at >= found.expires_at, found
+    found = until(create(at, lines(100, model="slow"), completion_window="10s").id, "expired")
+    assert found.expires_at == found.created_at + 10 and found.expired_at >= found.expires_at, found
     unfinished(at, found, "batch_expired")
 
 
