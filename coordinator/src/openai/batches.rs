@@ -1,7 +1,7 @@
 //! `/v1/batches`: batches of the caller's namespace.
 //!
-//! *Invariant:* a batch of another namespace is answered as one that does not exist. Faults of a request are errors of its
-//! answer; faults of the file's content appear in the batch, which then has failed.
+//! *Invariant:* a batch of another namespace is answered as one that does not exist. Faults of a request are errors of
+//! its answer; faults of the file's content appear in the batch, which then has failed.
 //! Absent: reading the file and writing the output, which members do after the answer.
 
 mod create;

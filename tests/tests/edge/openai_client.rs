@@ -1,5 +1,5 @@
-//! The stock `openai` client at three members: all of its calls for files, uploads and batches, every answer compared with
-//! the client's own types, and every error. The scenarios are in `tests/api`.
+//! The stock `openai` client at three members: all of its calls for files, uploads and batches, every answer compared
+//! with the client's own types, and every error. The scenarios are in `tests/api`.
 
 use anyhow::{Result, ensure};
 use rollout_tests::{Fleet, FleetOptions, WorkerOptions, eventually, output};
