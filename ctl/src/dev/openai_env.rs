@@ -15,7 +15,7 @@ use rollout_proto::{ApiKey, ClientError, ErrorCode, services, v1};
 use super::cluster::DevCluster;
 use super::layout::Layout;
 use super::ready;
-use crate::hint::{shell_path, shell_word};
+use rollout_batch::hint::{shell_path, shell_word};
 
 /// The name of the key.
 const NAME: &str = "dev";
