@@ -55,7 +55,7 @@ fn configuration(kind: u8, text: &str) {
                 if let Ok(spec) = spec::run_spec(&config) {
                     let _ = spec::rules(&spec);
                 }
-                let _ = (config.context(), config.layout());
+                let _ = (Context::of_batch_file(&config), config.layout());
             }
         }
         1 => drop(rollout_coordinator::fuzzing::config(text)),
