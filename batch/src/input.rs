@@ -6,13 +6,14 @@
 
 pub mod admission;
 pub mod column;
-pub(crate) mod csv;
+pub mod csv;
 pub mod detect;
 pub mod duplicates;
 pub mod files;
 pub mod mapping;
 pub mod occurrence;
 pub mod openai;
+#[cfg(feature = "tables")]
 mod parquet;
 pub mod row;
 pub mod rules;

@@ -4,20 +4,23 @@
 //! Absent: where files go (`output_sink`), and how many rows each has (`output`).
 
 mod openai;
+#[cfg(feature = "tables")]
 mod table;
 
 use rollout_proto::v1;
 use serde::{Deserialize, Serialize};
 
 use self::openai::OpenaiLines;
+#[cfg(feature = "tables")]
 pub(super) use self::table::{Schema, Table, Types};
 use super::row::{Outcome, RowFormat};
-use crate::batch::spec;
 use crate::canonical::CanonicalError;
 use crate::input::task::Task;
+use crate::submission::spec;
 
 /// The format of an output.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum OutputFormat {
     /// JSON lines in rollout's format: completions.jsonl and errors.jsonl.

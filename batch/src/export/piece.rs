@@ -18,7 +18,7 @@ use super::failures::Failures;
 use super::parts::{digest_of, fetch};
 use super::row::Outcome;
 use super::segment::{Fetch, SegmentOutput};
-use crate::batch::error::BatchError;
+use crate::submission::error::BatchError;
 
 /// Bytes of results in a piece.
 const PIECE_BYTES: u64 = 16 << 20;

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, mpsc};
 use super::format::Lines;
 use super::parts::{CACHE_BYTES, ObjectError, PartCache, digest_of, fetch};
 use super::piece::{PARTS_AT_A_TIME, Piece, Reading};
-use crate::batch::error::BatchError;
+use crate::submission::error::BatchError;
 
 /// Steps of a segment that wait to be taken: its beginning and a piece, or two pieces.
 const STEPS_AHEAD: usize = 2;

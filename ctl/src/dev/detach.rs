@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use rollout_batch::hint::shell_path;
 use rollout_proto::programs;
 
 use super::args::DevArgs;
@@ -16,7 +17,6 @@ use super::layout::Layout;
 use super::pids::{DirLock, Pids};
 use super::saved_settings::Saved;
 use super::{process, usage};
-use crate::hint::shell_path;
 use crate::stdio::to_stderr;
 
 const PAUSE: Duration = Duration::from_millis(50);

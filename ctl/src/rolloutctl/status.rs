@@ -17,6 +17,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use rollout_batch::hint::namespace_flag;
 use rollout_proto::v1;
 use serde::Serialize;
 
@@ -26,7 +27,6 @@ pub(in crate::rolloutctl) use self::ask::{MemberAnswer, ask_each, ask_one};
 pub(in crate::rolloutctl) use self::merge::merge;
 use super::Failure;
 use super::remaining_validity::RemainingValidity;
-use crate::hint::namespace_flag;
 use crate::output::{self, counted, u64_string};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 

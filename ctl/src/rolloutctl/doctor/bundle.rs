@@ -11,12 +11,12 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use rollout_batch::event_stream::{EventStream, LogPosition, Start, StreamItem};
 use rollout_proto::{Client, services, v1};
 use serde::Serialize;
 
 use super::{DoctorArgs, running};
 use crate::connect::ConnectArgs;
-use crate::event_stream::{EventStream, LogPosition, Start, StreamItem};
 use crate::output::counted;
 use crate::output::{Format, Report, render};
 use crate::rolloutctl::events::line::EventLine;

@@ -9,6 +9,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
+use rollout_batch::hint::namespace_flag;
 use rollout_config::coordinator::Profile;
 use rollout_proto::{Client, Security, pki, services, v1};
 
@@ -16,7 +17,6 @@ use super::finding::{Finding, Findings};
 use super::round_trips::{self, RoundTrips};
 use super::{DoctorArgs, REFUSED, expiry, life, space};
 use crate::connect::ConnectArgs;
-use crate::hint::namespace_flag;
 use crate::output::{counted, duration};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::distrust::{REVOKED_FIX, USE_TLS};

@@ -1,12 +1,12 @@
 //! `rolloutctl item retry RUN ROW...`: retries failed rows.
 
+use rollout_batch::hint::namespace_flag;
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::super::exit::Failure;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
-use crate::hint::namespace_flag;
 use crate::output::counted;
 use crate::output::{self, Format, Report, u64_string};
 use crate::rolloutctl::dry_run::{Checked, Plan, Planned, PlannedRequest, Reader, one, planned};

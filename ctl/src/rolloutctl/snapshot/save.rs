@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use rollout_batch::leader_stream::LeaderStream;
 use rollout_proto::{CallOptions, Client, services, v1};
 use rollout_storage::{SnapshotFileError, SnapshotProblem};
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,7 +19,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::coordinator;
 use super::summary::{SnapshotFile, unusable};
 use crate::connect::ConnectArgs;
-use crate::leader_stream::LeaderStream;
 use crate::output::{self, Format, counted};
 use crate::progress::Progress;
 use crate::rolloutctl::Failure;
