@@ -48,9 +48,9 @@ use rollout_storage::BlobStore;
 use self::failures::Failures;
 use self::format::{Lines, OutputFormat};
 pub use self::output_sink::local_dir;
-pub use self::piece::Piece;
-pub use self::segment::SegmentOutput;
-use self::segment::{Fetch, Step};
+pub use self::piece::{Piece, Reading};
+use self::segment::Step;
+pub use self::segment::{Fetch, SegmentOutput};
 use crate::submission::error::BatchError;
 
 /// Segments that are fetched and formatted ahead of the current one, each up to its first piece.

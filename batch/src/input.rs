@@ -5,11 +5,13 @@
 //! Absent: where rows go; a scan hands finished segments to its caller.
 
 pub mod admission;
+pub mod batch_file;
 pub mod column;
 pub mod csv;
 pub mod detect;
 pub mod duplicates;
 pub mod files;
+pub mod line_fault;
 pub mod mapping;
 pub mod occurrence;
 pub mod openai;

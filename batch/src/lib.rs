@@ -1,5 +1,5 @@
 //! Batches as a library: reads and checks an input, writes its segments, submits and watches the run, and makes output
-//! from its results.
+//! from its results. It also reads OpenAI batch files from a stored position.
 //!
 //! *Invariant:* rows are read, and outputs written, by rules that depend on the run's spec alone. So the same input
 //! gives the same segments, and the same run gives the same bytes of output.
