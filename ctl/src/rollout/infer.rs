@@ -1,7 +1,7 @@
 //! Owns: `rollout infer batch`.
 //!
 //! Invariant: however this command ends, it prints the next step, and it never cancels the run.
-//! Absent: how each step works (`batch`, `export`).
+//! Absent: how each step works (`rollout_batch`).
 
 mod batch_file;
 mod choose;

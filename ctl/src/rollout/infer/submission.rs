@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing is uploaded for a directory that belongs to another run, and no row is declared before the
 //! directory names the run.
-//! Absent: how each step works (`batch`), and waiting for the run.
+//! Absent: how each step works (`rollout_batch`), and waiting for the run.
 
 use std::sync::Arc;
 
