@@ -105,6 +105,17 @@ fn decl(batch: u8, key: Option<u8>, own: bool, body: u8, file: u8) -> BatchDecl 
 }
 
 impl BatchAct {
+    /// A batch of one row is validated and starts.
+    pub(crate) fn beginning() -> Vec<Self> {
+        let (batch, stale) = (0, false);
+        vec![
+            Self::Create { batch, key: None, own: false, body: 0, file: 0 },
+            Self::Assign { batch, member: 1 },
+            Self::Add { batch, rows: 1, stale, gap: false, again: false },
+            Self::Start { batch, stale, wrong: false },
+        ]
+    }
+
     pub(crate) fn kind(&self, model: &Model) -> OpKind {
         let of = |batch: u8, stale: bool| {
             let found = model.batches.iter().find(|of| of.decl.id == batch_id(batch));
@@ -366,6 +377,10 @@ impl Model {
         let number = op.segments[0].number.0;
         if number != have {
             return Err(Rejection::SegmentConflict { number, have });
+        }
+        // Each line of these files has ten bytes.
+        if op.offset <= offset || op.lines < offset / 10 + rows_of(&op.segments) {
+            return Err(Rejection::Invalid("the position in the file does not advance".into()));
         }
         segments.extend(op.segments);
         let namespace = self.batches[at].decl.namespace.clone();

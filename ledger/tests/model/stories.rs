@@ -2,7 +2,7 @@
 
 use crate::actions::{Act, Pick, Settled, Step};
 use crate::api_keys::key_act;
-use crate::batches::batch_act;
+use crate::batches::{BatchAct, batch_act};
 use crate::files::{FileAct, file_act};
 use crate::job_acts::job_act;
 use crate::members::member_act;
@@ -109,9 +109,14 @@ fn batch_story() -> impl Strategy<Value = Vec<Step>> {
     let version = prop_oneof![9 => Just(5), 1 => Just(4)].prop_map(Step::Version);
     let file = |file| FileAct::Create { file, byte: 0, request: None, namespace: 0 };
     let files = (0..2).map(|n| Step::Ops(vec![Act::File(file(n))])).collect::<Vec<_>>();
-    (version, prop::collection::vec(step, 16..64)).prop_map(move |(version, story)| {
-        std::iter::once(version).chain(files.clone()).chain(story).collect()
-    })
+    // In half of them one batch has begun. By chance, few batches begin and have all their rows run.
+    let begun = prop_oneof![Just(Vec::new()), Just(BatchAct::beginning())];
+    (version, begun, prop::collection::vec(step, 16..64)).prop_map(
+        move |(version, begun, story)| {
+            let begun = begun.into_iter().map(|act| Step::Ops(vec![Act::Batch(act)]));
+            std::iter::once(version).chain(files.clone()).chain(begun).chain(story).collect()
+        },
+    )
 }
 
 /// Certificates are revoked and accepted again; now and then in a cluster of too low a version.
