@@ -19,7 +19,7 @@ use crate::openai::error::ApiError;
 use crate::openai::page::{ListParams, Page};
 use crate::openai::state::ApiState;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{Path, Query, State};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use rollout_ledger::{ApiFile, FilePage, OpKind, op};
@@ -30,9 +30,8 @@ use std::sync::Arc;
 const PAGE_MAX: usize = 10_000;
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
-    let create = post(create::create).layer(DefaultBodyLimit::disable());
     Router::new()
-        .route("/v1/files", create.get(list))
+        .route("/v1/files", post(create::create).get(list))
         .route("/v1/files/{id}", get(retrieve).delete(delete))
         .route("/v1/files/{id}/content", get(download::download))
 }

@@ -16,11 +16,10 @@ use crate::openai::files::{
     ExpiresAfter, FileObject, check_length, client_purpose, name_of, room, ttl_ms,
 };
 use crate::openai::ids::{new_id, random};
-use crate::openai::multipart::{self, Form};
+use crate::openai::multipart::{Form, FormBody};
 use crate::openai::state::ApiState;
-use axum::extract::multipart::MultipartRejection;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{DefaultBodyLimit, Multipart, Path, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
@@ -36,10 +35,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const PART_DIGITS: usize = 16;
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
-    let add_part = post(add_part).layer(DefaultBodyLimit::disable());
     Router::new()
         .route("/v1/uploads", post(create))
-        .route("/v1/uploads/{id}/parts", add_part)
+        .route("/v1/uploads/{id}/parts", post(add_part))
         .route("/v1/uploads/{id}/complete", post(complete))
         .route("/v1/uploads/{id}/cancel", post(cancel))
 }
@@ -145,7 +143,7 @@ async fn add_part(
     Extension(caller): Extension<Arc<KeyCaller>>,
     Path(upload): Path<String>,
     headers: HeaderMap,
-    body: Result<Multipart, MultipartRejection>,
+    body: FormBody,
 ) -> Result<Json<PartObject>, ApiError> {
     audit::about("upload", &upload);
     find(&api, &caller, &upload).await?;
@@ -154,7 +152,7 @@ async fn add_part(
     let _place = api.transfers.place()?;
     let id = part_of_upload(&upload, &random(PART_DIGITS));
     let writer = ContentWriter::begin(&api, &caller.namespace, &id);
-    let form = multipart::read(body, "data", &[], writer, bound).await?;
+    let form = body.read("data", &[], writer, bound).await?;
     let Form { content: Some((written, _)), .. } = form else {
         let (code, message) = ("missing_required_parameter", "Missing required field: data.");
         return Err(ApiError::new(StatusCode::BAD_REQUEST, code, message).with_param("data"));

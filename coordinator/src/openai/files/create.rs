@@ -10,10 +10,9 @@ use crate::openai::auth::KeyCaller;
 use crate::openai::content::{ContentWriter, Written};
 use crate::openai::error::ApiError;
 use crate::openai::ids::new_id;
-use crate::openai::multipart::{self, Bound, Form};
+use crate::openai::multipart::{Bound, Form, FormBody};
 use crate::openai::state::ApiState;
-use axum::extract::multipart::MultipartRejection;
-use axum::extract::{Multipart, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::{Extension, Json};
 use rollout_ledger::{FILE_ID_PREFIX, FileSpec, Ledger, OpKind, limits, op};
@@ -34,7 +33,7 @@ pub(super) async fn create(
     State(api): State<Arc<ApiState>>,
     Extension(caller): Extension<Arc<KeyCaller>>,
     headers: HeaderMap,
-    body: Result<Multipart, MultipartRejection>,
+    body: FormBody,
 ) -> Result<Json<FileObject>, ApiError> {
     let request = idempotency_key(&headers)?;
     let bound = room(&api, &caller, limits::UPLOAD_BYTES_MAX);
@@ -43,7 +42,7 @@ pub(super) async fn create(
     let id = new_id(FILE_ID_PREFIX);
     audit::about("file", &id);
     let writer = ContentWriter::begin(&api, &caller.namespace, &id);
-    let form = multipart::read(body, "file", &TEXTS, writer, bound).await?;
+    let form = body.read("file", &TEXTS, writer, bound).await?;
     let (spec, written) = described(&caller, form)?;
     let (content, begun_at, named) = written.name();
     let spec = Box::new(spec);
