@@ -78,7 +78,7 @@ async fn remove_folders(
     store: &BlobStore,
     folders: Vec<Folder>,
 ) -> (BTreeMap<String, Vec<String>>, Option<BlobError>) {
-    let removals = futures::stream::iter(folders).map(async |(namespace, folder)| {
+    let removals = futures::stream::iter(folders).map(|(namespace, folder)| async move {
         let removed = remove(store, &namespace, &folder).await;
         (namespace, folder, removed)
     });

@@ -10,8 +10,8 @@ use rollout_recorded::check;
 use rollout_storage::{
     Identity, Part, PartRow, PartRowKind, PartWriter, SNAPSHOT_FILE_VERSION, Segment,
     SegmentWriter, SnapshotFileReader, SnapshotFileWriter, SnapshotHeader, SnapshotMember, Spool,
-    checkpoint_key, checkpoint_prefix, evidence_key, folder_mark, manifest_key, part_key, record,
-    run_folder, run_prefix, segment_key, training_prefix,
+    checkpoint_key, checkpoint_prefix, content_key, content_prefix, evidence_key, folder_mark,
+    manifest_key, part_key, record, run_folder, run_prefix, segment_key, training_prefix,
 };
 use std::fmt::Write as _;
 use std::path::Path;
@@ -80,6 +80,9 @@ fn names(kept: &mut FormatLines) {
     kept.text("training_prefix", &training_prefix("team", "sft"));
     kept.text("checkpoint_prefix", &checkpoint_prefix("team", "sft", 300));
     kept.text("checkpoint_key", &checkpoint_key("team", "sft", 300, &DIGEST));
+    let folder = format!("{}file-1", folder_mark(CLUSTER));
+    kept.text("content_prefix", &content_prefix("team", &folder));
+    kept.text("content_key", &content_key("team", &folder, &DIGEST));
 }
 
 /// Files of a worker's and of a member's directory.

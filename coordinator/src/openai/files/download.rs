@@ -12,7 +12,7 @@ use crate::openai::state::ApiState;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use rollout_ledger::FilePurpose;
@@ -60,7 +60,7 @@ pub(super) async fn download(
     let mut response = Response::new(Body::from_stream(bytes));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    let mut set = |name, value: String| {
+    let mut set = |name: HeaderName, value: String| {
         if let Ok(value) = value.try_into() {
             headers.insert(name, value);
         }
