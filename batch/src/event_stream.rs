@@ -24,9 +24,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A position among the events: index and position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct LogPosition {
-    pub(crate) index: u64,
-    pub(crate) position: u32,
+pub struct LogPosition {
+    pub index: u64,
+    pub position: u32,
 }
 
 impl std::fmt::Display for LogPosition {
@@ -37,7 +37,7 @@ impl std::fmt::Display for LogPosition {
 
 /// Where to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Start {
+pub enum Start {
     /// At this position.
     At(LogPosition),
     /// After all past events.
@@ -48,7 +48,7 @@ pub(crate) enum Start {
 
 /// What a reader receives.
 #[derive(Debug)]
-pub(crate) enum StreamItem {
+pub enum StreamItem {
     /// These events happened; empty if none matched since the last time.
     Events(Vec<v1::Event>),
     /// The position is gone at every member that answers.
@@ -61,7 +61,7 @@ pub(crate) enum StreamItem {
 }
 
 /// A stream of events that is being read.
-pub(crate) struct EventStream {
+pub struct EventStream {
     client: Client,
     filter: v1::EventFilter,
     follow: bool,
@@ -78,12 +78,7 @@ pub(crate) struct EventStream {
 }
 
 impl EventStream {
-    pub(crate) fn new(
-        client: &Client,
-        filter: v1::EventFilter,
-        follow: bool,
-        start: Start,
-    ) -> Self {
+    pub fn new(client: &Client, filter: v1::EventFilter, follow: bool, start: Start) -> Self {
         Self {
             client: client.clone(),
             filter,
@@ -98,13 +93,13 @@ impl EventStream {
     }
 
     /// Omits events older than this, in milliseconds since 1970.
-    pub(crate) fn not_before(mut self, wall_ms: u64) -> Self {
+    pub fn not_before(mut self, wall_ms: u64) -> Self {
         self.not_before_ms = wall_ms;
         self
     }
 
     /// The position of the next event, once it is known.
-    pub(crate) fn position(&self) -> Option<LogPosition> {
+    pub fn position(&self) -> Option<LogPosition> {
         match self.start {
             Start::At(position) => Some(position),
             Start::Now | Start::Oldest => None,
@@ -112,13 +107,13 @@ impl EventStream {
     }
 
     /// Continues at another position.
-    pub(crate) fn resume_at(&mut self, position: LogPosition) {
+    pub fn resume_at(&mut self, position: LogPosition) {
         (self.start, self.open) = (Start::At(position), None);
         self.gone.clear();
     }
 
     /// The next message. It is cancel-safe.
-    pub(crate) async fn next(&mut self) -> Result<StreamItem, ClientError> {
+    pub async fn next(&mut self) -> Result<StreamItem, ClientError> {
         loop {
             let Some((member, stream)) = &mut self.open else {
                 if let Some(oldest) = self.open_somewhere().await? {

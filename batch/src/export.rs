@@ -4,20 +4,24 @@
 //! ledger keeps, and the row in the part names that row. The same run gives the same bytes.
 //! Absent: waiting for a run.
 
+pub mod atomic_file;
 pub mod failures;
 pub mod follow;
 pub mod format;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+pub mod layout;
 pub mod manifest;
+#[cfg(feature = "tables")]
 pub mod output;
 pub mod owner;
 pub mod parts;
 pub mod row;
+#[cfg(feature = "tables")]
 pub mod verify;
 
-pub(crate) mod atomic_file;
+#[cfg(feature = "tables")]
 mod compare;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod live;
 mod names;
 mod output_sink;
@@ -25,6 +29,7 @@ mod piece;
 mod results;
 mod sealed;
 mod segment;
+#[cfg(feature = "tables")]
 mod spool;
 
 use std::sync::Arc;
@@ -37,14 +42,16 @@ use rollout_storage::BlobStore;
 use self::failures::Failures;
 use self::format::{Lines, OutputFormat};
 pub use self::output_sink::local_dir;
-pub use self::piece::Piece;
-pub use self::segment::SegmentOutput;
-use self::segment::{Fetch, Step};
-use crate::batch::error::BatchError;
-use crate::progress::Progress;
+pub use self::piece::{Piece, Reading};
+use self::segment::Step;
+pub use self::segment::{Fetch, SegmentOutput};
+use crate::submission::error::BatchError;
 
 /// Segments that are fetched and formatted ahead of the current one, each up to its first piece.
 const SEGMENTS_AHEAD: usize = 4;
+
+/// Called with the rows that were read so far, and all rows of the run.
+pub type OnRows<'a> = dyn Fn(u64, u64) + Send + Sync + 'a;
 
 /// Receives the rows of a run, segment by segment, in order.
 pub trait Sink {
@@ -74,13 +81,13 @@ pub struct Source<'a> {
 }
 
 /// A run's segments with their outcomes, in order, and its full spec.
-pub(crate) struct Listing<'a> {
-    pub(crate) spec: v1::RunSpec,
-    pub(crate) segments: BoxStream<'a, Result<v1::ReadResultsResponse, BatchError>>,
+pub struct Listing<'a> {
+    pub spec: v1::RunSpec,
+    pub segments: BoxStream<'a, Result<v1::ReadResultsResponse, BatchError>>,
 }
 
 /// Lists a run: from the leader or, once it is sealed, from its manifest, which also has its full spec.
-pub(crate) async fn listing<'a>(
+pub async fn listing<'a>(
     client: &Client,
     store: &'a BlobStore,
     described: &'a v1::DescribeRunResponse,
@@ -154,7 +161,7 @@ impl Totals {
 pub async fn read(
     source: &Source<'_>,
     mut sink: Box<dyn Sink + Send + '_>,
-    progress: &Progress,
+    on_rows: &OnRows<'_>,
 ) -> Result<ReadOutcome, BatchError> {
     let described = source.described;
     let summary = described.run.clone().unwrap_or_default();
@@ -197,7 +204,7 @@ pub async fn read(
                     sink.rows(&piece)?;
                     totals.add(&piece);
                     failures.add(&piece.failures);
-                    progress.writing(totals.rows, counts.rows);
+                    on_rows(totals.rows, counts.rows);
                 }
             }
         }

@@ -6,10 +6,10 @@
 use std::path::Path;
 
 /// The namespace of a command that names none.
-pub(crate) const NAMESPACE_DEFAULT: &str = "default";
+pub const NAMESPACE_DEFAULT: &str = "default";
 
 /// The flag that names a namespace, with a space before it; empty for the default namespace.
-pub(crate) fn namespace_flag(namespace: &str) -> String {
+pub fn namespace_flag(namespace: &str) -> String {
     match namespace {
         "" | NAMESPACE_DEFAULT => String::new(),
         _ => format!(" --namespace {namespace}"),
@@ -17,7 +17,7 @@ pub(crate) fn namespace_flag(namespace: &str) -> String {
 }
 
 /// A text quoted as one shell word.
-pub(crate) fn shell_word(text: &str) -> String {
+pub fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
     match !text.is_empty() && text.chars().all(plain) {
         true => text.to_owned(),
@@ -26,7 +26,7 @@ pub(crate) fn shell_word(text: &str) -> String {
 }
 
 /// A path quoted as one shell word.
-pub(crate) fn shell_path(path: &Path) -> String {
+pub fn shell_path(path: &Path) -> String {
     shell_word(&path.display().to_string())
 }
 

@@ -5,14 +5,17 @@
 //! Absent: where rows go; a scan hands finished segments to its caller.
 
 pub mod admission;
+pub mod batch_file;
 pub mod column;
-pub(crate) mod csv;
+pub mod csv;
 pub mod detect;
 pub mod duplicates;
 pub mod files;
+pub mod line_fault;
 pub mod mapping;
 pub mod occurrence;
 pub mod openai;
+#[cfg(feature = "tables")]
 mod parquet;
 pub mod row;
 pub mod rules;

@@ -15,7 +15,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A stream, and the member that sends it.
-pub(crate) struct LeaderStream<T> {
+pub struct LeaderStream<T> {
     client: Client,
     leader: Option<MemberRef>,
     stream: Streaming<T>,
@@ -23,12 +23,12 @@ pub(crate) struct LeaderStream<T> {
 
 impl<T> LeaderStream<T> {
     /// `stream` was just opened with `client`.
-    pub(crate) fn new(client: &Client, stream: Streaming<T>) -> Self {
+    pub fn new(client: &Client, stream: Streaming<T>) -> Self {
         Self { client: client.clone(), leader: client.leader(), stream }
     }
 
     /// The next valid message; None when the stream is over.
-    pub(crate) async fn next(
+    pub async fn next(
         &mut self,
         header: impl Fn(&T) -> Option<&v1::ClusterHeader>,
     ) -> Result<Option<T>, ClientError> {
@@ -57,7 +57,7 @@ impl<T> LeaderStream<T> {
     }
 
     /// Makes the next call search for the leader again.
-    pub(crate) async fn abandon(self) {
+    pub async fn abandon(self) {
         if let Some(leader) = &self.leader {
             self.client.leader_failed(&leader.addr);
         }
@@ -66,29 +66,29 @@ impl<T> LeaderStream<T> {
 }
 
 /// Gives up on streams that open and never deliver anything.
-pub(crate) struct IdleTimeout {
+pub struct IdleTimeout {
     client: Client,
     what: &'static str,
     since: Instant,
 }
 
 impl IdleTimeout {
-    pub(crate) fn new(client: &Client, what: &'static str) -> Self {
+    pub fn new(client: &Client, what: &'static str) -> Self {
         Self { client: client.clone(), what, since: Instant::now() }
     }
 
     /// Something arrived.
-    pub(crate) fn renew(&mut self) {
+    pub fn renew(&mut self) {
         self.since = Instant::now();
     }
 
     /// How long nothing has arrived.
-    pub(crate) fn waited(&self) -> Duration {
+    pub fn waited(&self) -> Duration {
         self.since.elapsed()
     }
 
     /// An error once nothing has arrived for the client's timeout.
-    pub(crate) fn check(&self) -> Result<(), ClientError> {
+    pub fn check(&self) -> Result<(), ClientError> {
         let waited = self.waited();
         if waited < self.client.config().timeout {
             return Ok(());

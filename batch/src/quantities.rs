@@ -1,7 +1,9 @@
 //! Human-readable quantities: counts, bytes, durations.
 //!
-//! Invariant: at most three significant parts, so that columns stay narrow. Absent: JSON, in which
-//! quantities are plain numbers in base units.
+//! Invariant: at most three significant parts, so that columns stay narrow. In JSON, quantities are plain numbers in
+//! base units; a u64 is a string there, because many readers keep 53 bits of a number.
+
+use serde::Serializer;
 
 /// A count with a comma between thousands: `1,234,567`.
 pub fn count(value: u64) -> String {
@@ -72,6 +74,14 @@ pub fn age(then_wall_ms: u64, now_wall_ms: u64) -> String {
         return "-".into();
     }
     format!("{} ago", duration(now_wall_ms.saturating_sub(then_wall_ms) as f64 / 1000.0))
+}
+
+/// For `#[serde(serialize_with)]`: a u64 as a string.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn u64_string<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 #[cfg(test)]

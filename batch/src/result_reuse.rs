@@ -15,9 +15,9 @@ use rollout_proto::{Client, v1};
 
 pub use self::join::Items;
 pub use self::source::Source;
-use crate::batch::error::BatchError;
-use crate::batch::upload::Destination;
 use crate::export::parts::CACHE_BYTES;
+use crate::submission::error::BatchError;
+use crate::submission::upload::Destination;
 
 #[derive(Debug, Clone, Default)]
 pub struct ReusedResults {

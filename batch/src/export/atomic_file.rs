@@ -12,7 +12,7 @@ pub(super) const TEMPORARY: &str = ".rollout-";
 
 /// Which existing file a write may replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Replace {
+pub enum Replace {
     /// One of the same name.
     Any,
     /// None: of several writers one succeeds.
@@ -20,7 +20,7 @@ pub(crate) enum Replace {
 }
 
 /// Writes a file in `dir`, which is created. Returns false if the name exists and may not be replaced.
-pub(crate) fn write(dir: &Path, name: &str, text: &str, replace: Replace) -> io::Result<bool> {
+pub fn write(dir: &Path, name: &str, text: &str, replace: Replace) -> io::Result<bool> {
     fs::create_dir_all(dir)?;
     let directory = File::open(dir)?;
     // A process that removes temporary files of killed writers holds this lock exclusively, so it cannot remove this

@@ -9,8 +9,8 @@ use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::names::Names;
-use super::output_sink::{OutputFile, OutputSink, failed};
-use crate::batch::error::BatchError;
+use super::output_sink::{OutputFile, OutputSink};
+use crate::submission::error::BatchError;
 
 /// A directory whose files are compared.
 pub(super) struct Compare {
@@ -50,15 +50,16 @@ pub(super) fn difference(run: &str, error: &io::Error) -> Option<BatchError> {
 impl OutputSink for Compare {
     fn begin(&mut self, name: &str) -> Result<Box<dyn OutputFile>, BatchError> {
         let path = self.dir.join(name);
-        let file = File::open(&path).map_err(|source| failed(&path, source))?;
+        let file = File::open(&path).map_err(|source| BatchError::output(&path, source))?;
         let file = BufReader::with_capacity(1 << 20, file);
         Ok(Box::new(Expected { path, file, line: 1, bytes: 0, buffer: Vec::new() }))
     }
 
     fn publish(self: Box<Self>, names: &Names) -> Result<(), BatchError> {
-        let entries = std::fs::read_dir(&self.dir).map_err(|source| failed(&self.dir, source))?;
+        let entries =
+            std::fs::read_dir(&self.dir).map_err(|source| BatchError::output(&self.dir, source))?;
         for entry in entries {
-            let name = entry.map_err(|source| failed(&self.dir, source))?.file_name();
+            let name = entry.map_err(|source| BatchError::output(&self.dir, source))?.file_name();
             if name.to_str().is_some_and(|name| names.is_stale(name)) {
                 let message = format!("{} is not of this run", self.dir.join(name).display());
                 return Err(BatchError::Inconsistent { name: self.run, message });

@@ -11,7 +11,7 @@ use rollout_proto::v1;
 use serde::Serialize;
 
 use crate::canonical::Fields;
-use crate::output::u64_string;
+use crate::quantities::u64_string;
 
 /// Kinds that are kept apart.
 const KINDS_MAX: usize = 64;

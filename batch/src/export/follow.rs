@@ -16,12 +16,13 @@ use super::format::{Lines, OutputFormat};
 use super::full_spec;
 use super::live;
 use super::segment::Fetch;
-use crate::batch::error::BatchError;
-use crate::batch::submit;
 use crate::event_stream::{EventStream, LogPosition, Start, StreamItem};
+use crate::submission::error::BatchError;
+use crate::submission::submit;
 
 /// Which outcomes are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum OutcomeFilter {
     /// Both.
     All,

@@ -4,20 +4,23 @@
 //! Absent: where files go (`output_sink`), and how many rows each has (`output`).
 
 mod openai;
+#[cfg(feature = "tables")]
 mod table;
 
 use rollout_proto::v1;
 use serde::{Deserialize, Serialize};
 
-use self::openai::OpenaiLines;
+pub use self::openai::{OpenaiLines, Unfinished};
+#[cfg(feature = "tables")]
 pub(super) use self::table::{Schema, Table, Types};
 use super::row::{Outcome, RowFormat};
-use crate::batch::spec;
 use crate::canonical::CanonicalError;
 use crate::input::task::Task;
+use crate::submission::spec;
 
 /// The format of an output.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum OutputFormat {
     /// JSON lines in rollout's format: completions.jsonl and errors.jsonl.
@@ -77,7 +80,7 @@ impl OutputFormat {
 
 /// Writes the lines of one run.
 #[derive(Debug)]
-pub(super) enum Lines {
+pub enum Lines {
     /// The native format.
     Rows(RowFormat),
     /// Of the OpenAI Batch format.
@@ -85,12 +88,16 @@ pub(super) enum Lines {
 }
 
 impl Lines {
-    pub(super) fn new(spec: &v1::RunSpec, format: OutputFormat) -> Result<Self, CanonicalError> {
+    /// Those of a run of this spec.
+    ///
+    /// # Errors
+    /// The spec has sampling parameters or options that are not valid.
+    pub fn new(spec: &v1::RunSpec, format: OutputFormat) -> Result<Self, CanonicalError> {
         Ok(match format {
             OutputFormat::Jsonl | OutputFormat::Parquet => {
                 Self::Rows(RowFormat::new(spec, spec::model_id(spec))?)
             }
-            OutputFormat::OpenaiBatch => Self::Openai(OpenaiLines),
+            OutputFormat::OpenaiBatch => Self::Openai(OpenaiLines::default()),
         })
     }
 
@@ -110,6 +117,19 @@ impl Lines {
         match self {
             Self::Rows(rows) => rows.write(out, item_id, input, outcome),
             Self::Openai(lines) => lines.write(out, item_id, input, outcome),
+        }
+    }
+
+    /// Appends the line of a row without an outcome, if the format has one.
+    pub(super) fn write_unfinished(
+        &self,
+        out: &mut String,
+        item_id: [u8; 32],
+        input: &[u8],
+    ) -> Result<(), String> {
+        match self {
+            Self::Rows(_) => Ok(()),
+            Self::Openai(lines) => lines.write_unfinished(out, item_id, input),
         }
     }
 

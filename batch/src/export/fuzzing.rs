@@ -13,7 +13,12 @@ use super::format::{Lines, OutputFormat};
 use super::owner;
 use super::segment::Fetch;
 
-pub(crate) async fn results(
+/// Combines a segment's rows with their results, as an export does. `objects` supplies the blobs that the message
+/// names, whatever their digests. Returns the number of rows.
+///
+/// # Errors
+/// Why the segment is refused.
+pub async fn results(
     mut listed: v1::ReadResultsResponse,
     objects: &[Bytes],
 ) -> Result<u64, String> {
@@ -50,6 +55,7 @@ async fn read(fetch: Fetch, listed: v1::ReadResultsResponse) -> Result<u64, Stri
     Ok(totals.rows)
 }
 
-pub(crate) fn output_record(bytes: &[u8]) -> Option<usize> {
+/// Reads the record of an output directory; returns the number of files that it names.
+pub fn output_record(bytes: &[u8]) -> Option<usize> {
     owner::files_of_record(bytes)
 }

@@ -13,7 +13,7 @@ use rollout_storage::BlobStore;
 
 use super::results::Results;
 use super::sealed;
-use crate::batch::error::BatchError;
+use crate::submission::error::BatchError;
 
 type Listed = Result<v1::ReadResultsResponse, BatchError>;
 

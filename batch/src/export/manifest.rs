@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::Totals;
 use super::format::OutputFormat;
 use super::names::Names;
-use crate::batch::error::BatchError;
-use crate::batch::spec;
+use crate::submission::error::BatchError;
+use crate::submission::spec;
 
 const VERSION: u32 = 1;
 

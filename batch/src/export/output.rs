@@ -10,59 +10,14 @@ use rollout_proto::v1;
 
 use super::compare::{Compare, difference};
 use super::format::{OutputFormat, Schema, Table};
+use super::layout::Layout;
 use super::manifest::{FileEntry, Manifest};
 use super::names::Names;
-use super::output_sink::{Directory, OutputFile, OutputSink, failed};
+use super::output_sink::{Directory, OutputFile, OutputSink};
 use super::owner::Claim;
 use super::spool::{self, Spool, Spooled};
 use super::{Piece, SegmentOutput, Sink, Totals};
-use crate::batch::error::BatchError;
-
-/// The layout of an output.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Layout {
-    /// The format of its files.
-    pub format: OutputFormat,
-    /// The most rows of a file; 0 for one file without a manifest.
-    pub shard_rows: u64,
-}
-
-impl Layout {
-    /// The layout of a directory's content, as far as its files show it.
-    pub fn of_directory(dir: &Path, default: OutputFormat) -> Result<Self, BatchError> {
-        let manifest = match Manifest::read(dir) {
-            Ok(Some(manifest)) => {
-                return Ok(Self { format: manifest.format, shard_rows: manifest.shard_rows });
-            }
-            other => other,
-        };
-        let formats =
-            [default, OutputFormat::Jsonl, OutputFormat::OpenaiBatch, OutputFormat::Parquet];
-        let there = |format: &OutputFormat| {
-            dir.join(format!("{}.{}", format.completions(), format.ending())).exists()
-        };
-        match (formats.into_iter().find(there), manifest) {
-            (None, Err(error)) => Err(error),
-            // A manifest.json beside a single file belongs to something else.
-            (format, _) => Ok(Self { format: format.unwrap_or(default), shard_rows: 0 }),
-        }
-    }
-
-    /// The name of the completions files, human-readable.
-    pub fn completions(&self) -> String {
-        self.called(self.format.completions())
-    }
-
-    /// The name of the errors files, human-readable.
-    pub fn errors(&self) -> String {
-        self.called(self.format.errors())
-    }
-
-    fn called(&self, stem: &str) -> String {
-        let shards = if self.shard_rows > 0 { "-*" } else { "" };
-        format!("{stem}{shards}.{}", self.format.ending())
-    }
-}
+use crate::submission::error::BatchError;
 
 pub struct Output<'a> {
     described: &'a v1::DescribeRunResponse,
@@ -195,7 +150,7 @@ impl<'a> Output<'a> {
         let manifest = Manifest::new((self.described, self.spec), layout, &self.totals, files);
         let path = Path::new(Names::MANIFEST);
         let json = serde_json::to_string_pretty(&manifest);
-        let json = json.map_err(|error| failed(path, error.into()))? + "\n";
+        let json = json.map_err(|error| BatchError::output(path, error.into()))? + "\n";
         self.with(|_, _, to| {
             let mut file = to.sink.begin(Names::MANIFEST)?;
             let written = file.write_all(json.as_bytes()).and_then(|()| file.end());
@@ -215,12 +170,12 @@ struct To<'a> {
 }
 
 fn spooling(error: io::Error) -> BatchError {
-    failed(&spool::dir(), error)
+    BatchError::output(&spool::dir(), error)
 }
 
 impl To<'_> {
     fn failed(&self, name: &str, error: io::Error) -> BatchError {
-        difference(self.run, &error).unwrap_or_else(|| failed(Path::new(name), error))
+        difference(self.run, &error).unwrap_or_else(|| BatchError::output(Path::new(name), error))
     }
 }
 

@@ -15,7 +15,7 @@ use super::atomic_file::{TEMPORARY, readable};
 use super::manifest::Manifest;
 use super::names::Names;
 use super::owner::{Claim, Entry};
-use crate::batch::error::BatchError;
+use crate::submission::error::BatchError;
 
 /// A local directory for an output; a URL, which would become a directory of that name, is refused.
 pub fn local_dir(text: &str) -> Result<PathBuf, String> {
@@ -57,11 +57,11 @@ impl Directory {
         claim.check()?;
         let dir = claim.dir.as_path();
         let opened = fs::create_dir_all(dir).and_then(|()| File::open(dir));
-        let shared = opened.map_err(|source| failed(dir, source))?;
+        let shared = opened.map_err(|source| BatchError::output(dir, source))?;
         // Only a process that writes there alone can tell which files are leftovers. On a file system without locks,
         // leftovers stay.
         if shared.try_lock().is_ok() {
-            remove_left_behind(dir).map_err(|source| failed(dir, source))?;
+            remove_left_behind(dir).map_err(|source| BatchError::output(dir, source))?;
         }
         let _ = shared.lock_shared();
         Ok(Self { claim: claim.clone(), _shared: shared, files: Vec::new() })
@@ -104,16 +104,16 @@ impl OutputSink for Directory {
         let made = readable(builder.prefix(TEMPORARY)).tempfile_in(&self.claim.dir);
         let (file, path) = made
             .map(NamedTempFile::into_parts)
-            .map_err(|source| failed(&self.claim.dir, source))?;
+            .map_err(|source| BatchError::output(&self.claim.dir, source))?;
         self.files.push((name.to_owned(), path));
         Ok(Box::new(BufWriter::with_capacity(1 << 20, file)))
     }
 
     fn publish(self: Box<Self>, names: &Names) -> Result<(), BatchError> {
         let claim = self.claim.clone();
-        let entries = self.entries().map_err(|source| failed(&claim.dir, source))?;
+        let entries = self.entries().map_err(|source| BatchError::output(&claim.dir, source))?;
         let record = claim.begin(entries)?;
-        self.rename_all(names).map_err(|source| failed(&claim.dir, source))?;
+        self.rename_all(names).map_err(|source| BatchError::output(&claim.dir, source))?;
         claim.end(record);
         Ok(())
     }
@@ -145,10 +145,6 @@ fn remove(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
-}
-
-pub(super) fn failed(path: &Path, source: io::Error) -> BatchError {
-    BatchError::Output { path: path.to_owned(), source }
 }
 
 #[cfg(test)]

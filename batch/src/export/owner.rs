@@ -17,10 +17,9 @@ pub(super) use self::record::Entry;
 use self::record::{RECORD, Record};
 use super::atomic_file::Replace;
 use super::format::OutputFormat;
+use super::layout::Layout;
 use super::names::Names;
-use super::output::Layout;
-use super::output_sink::failed;
-use crate::batch::error::BatchError;
+use crate::submission::error::BatchError;
 
 /// How many files a record names; for fuzz targets only.
 #[cfg(feature = "fuzzing")]
@@ -65,9 +64,9 @@ impl Claim {
     /// anything.
     pub fn reserve(&self) -> Result<(), BatchError> {
         while let (ClaimStatus::Free, _) = self.standing()? {
-            let record = self.record().map_err(|source| failed(&self.dir, source))?;
+            let record = self.record().map_err(|source| BatchError::output(&self.dir, source))?;
             let written = record.write(&self.dir, Replace::Nothing);
-            if written.map_err(|source| failed(&self.dir.join(RECORD), source))? {
+            if written.map_err(|source| BatchError::output(&self.dir.join(RECORD), source))? {
                 break;
             }
             // Another process was first: check its owner again.
@@ -108,14 +107,14 @@ impl Claim {
         loop {
             let (standing, refused) = self.standing()?;
             let taken = self.taken(&standing, refused, next.clone());
-            let record = taken.map_err(|source| failed(&self.dir, source))?;
+            let record = taken.map_err(|source| BatchError::output(&self.dir, source))?;
             let replace = match standing {
                 ClaimStatus::Ours(before) if before == record => return Ok(record),
                 ClaimStatus::Free => Replace::Nothing,
                 _ => Replace::Any,
             };
             let written = record.write(&self.dir, replace);
-            if written.map_err(|source| failed(&self.dir.join(RECORD), source))? {
+            if written.map_err(|source| BatchError::output(&self.dir.join(RECORD), source))? {
                 return Ok(record);
             }
         }

@@ -40,17 +40,13 @@ pub enum ObjectError {
 }
 
 /// The digest in a reference.
-pub(crate) fn digest_of(blob: &v1::BlobRef) -> Result<[u8; 32], ObjectError> {
+pub fn digest_of(blob: &v1::BlobRef) -> Result<[u8; 32], ObjectError> {
     let digest = <[u8; 32]>::try_from(&blob.digest[..]);
     digest.map_err(|_| ObjectError::Digest { key: blob.key.clone() })
 }
 
 /// Reads an object, with retries for transient errors.
-pub(crate) async fn fetch(
-    store: &BlobStore,
-    key: &str,
-    digest: &[u8; 32],
-) -> Result<Bytes, BlobError> {
+pub async fn fetch(store: &BlobStore, key: &str, digest: &[u8; 32]) -> Result<Bytes, BlobError> {
     retried(|| store.get(key, digest)).await
 }
 

@@ -18,7 +18,7 @@ use super::failures::Failures;
 use super::parts::{digest_of, fetch};
 use super::row::Outcome;
 use super::segment::{Fetch, SegmentOutput};
-use crate::batch::error::BatchError;
+use crate::submission::error::BatchError;
 
 /// Bytes of results in a piece.
 const PIECE_BYTES: u64 = 16 << 20;
@@ -32,7 +32,7 @@ const PARTS_AHEAD: usize = 8;
 pub struct Piece {
     /// How many.
     pub rows: u64,
-    /// Lines of completions.jsonl.
+    /// Lines of completions.jsonl, or of output.jsonl in OpenAI's format.
     pub completions: String,
     /// Lines of errors.jsonl.
     pub errors: String,
@@ -59,10 +59,10 @@ struct Usage {
 }
 
 /// A segment that is being read.
-pub(super) struct Reading<'a> {
+pub struct Reading<'a> {
     fetch: &'a Fetch,
     listed: v1::ReadResultsResponse,
-    pub(super) segment: SegmentOutput,
+    pub segment: SegmentOutput,
     /// The first row of the next piece, counted from the segment's first.
     next: usize,
     /// The next failure.
@@ -125,8 +125,11 @@ impl<'a> Reading<'a> {
         Self { fetch, listed, segment, next: 0, failure: 0 }
     }
 
-    /// The next rows; None after the last.
-    pub(super) async fn next(&mut self) -> Result<Option<Piece>, BatchError> {
+    /// The next rows, in the order of the input, at most [`PIECE_BYTES`] of results; None after the last.
+    ///
+    /// # Errors
+    /// An object cannot be read, or contradicts the ledger.
+    pub async fn next(&mut self) -> Result<Option<Piece>, BatchError> {
         if self.next == self.listed.parts.len() {
             return match self.listed.failures.get(self.failure) {
                 None => Ok(None),
@@ -277,7 +280,12 @@ impl<'a> Reading<'a> {
             let failure = failures.next_if(|failure| failure.row == number);
             let result = found.rows.get(&index);
             let text = texts.get(&number).map(String::as_str);
+            let row = self.segment.segment.as_ref().ok().and_then(|segment| segment.row(index));
+            let row = row.ok_or_else(|| self.wrong_row(number, "it is not in its segment"))?;
             let Some(outcome) = self.outcome(number, failure, result, text)? else {
+                let errors = &mut piece.errors;
+                let written = self.fetch.format.write_unfinished(errors, row.item_id, row.body);
+                written.map_err(|message| self.wrong_row(number, &message))?;
                 piece.open += 1;
                 continue;
             };
@@ -292,8 +300,6 @@ impl<'a> Reading<'a> {
                 }
                 Outcome::Failed { .. } => (&mut piece.errors, &mut piece.failed),
             };
-            let row = self.segment.segment.as_ref().ok().and_then(|segment| segment.row(index));
-            let row = row.ok_or_else(|| self.wrong_row(number, "it is not in its segment"))?;
             let written = self.fetch.format.write(lines, row.item_id, row.body, &outcome);
             written.map_err(|message| self.wrong_row(number, &message))?;
             *count += 1;

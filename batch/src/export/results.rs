@@ -5,8 +5,8 @@
 
 use rollout_proto::{CallOptions, Client, services, v1};
 
-use crate::batch::error::BatchError;
 use crate::leader_stream::{IdleTimeout, LeaderStream};
+use crate::submission::error::BatchError;
 
 pub(crate) struct Results {
     client: Client,

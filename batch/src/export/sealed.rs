@@ -10,7 +10,7 @@ use rollout_proto::v1;
 use rollout_storage::BlobStore;
 
 use super::parts::{ObjectError, digest_of, fetch};
-use crate::batch::error::BatchError;
+use crate::submission::error::BatchError;
 
 const FORMAT: u32 = 1;
 

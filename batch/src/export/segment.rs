@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, mpsc};
 use super::format::Lines;
 use super::parts::{CACHE_BYTES, ObjectError, PartCache, digest_of, fetch};
 use super::piece::{PARTS_AT_A_TIME, Piece, Reading};
-use crate::batch::error::BatchError;
+use crate::submission::error::BatchError;
 
 /// Steps of a segment that wait to be taken: its beginning and a piece, or two pieces.
 const STEPS_AHEAD: usize = 2;
@@ -41,8 +41,8 @@ pub(super) enum Step {
     Rows(Piece),
 }
 
-/// Reads segments of one run.
-pub(super) struct Fetch {
+/// Reads segments of one run, several at a time if the caller wants.
+pub struct Fetch {
     pub(super) store: BlobStore,
     pub(super) parts: PartCache,
     /// Bounds how many parts are in use at a time, over all segments.
@@ -61,7 +61,9 @@ enum SegmentLoss {
 }
 
 impl Fetch {
-    pub(super) fn new(store: BlobStore, format: Lines, run: String, partial: bool) -> Self {
+    /// For the run of that name, whose objects are in `store`. With `partial`, rows may lack an outcome; they get the line
+    /// that the format has for them, if any.
+    pub fn new(store: BlobStore, format: Lines, run: String, partial: bool) -> Self {
         let parts = PartCache::new(store.clone(), CACHE_BYTES);
         let in_use = Semaphore::new(PARTS_AT_A_TIME);
         Self { store, parts, in_use, format, run, partial }
@@ -101,11 +103,11 @@ impl Fetch {
         }
     }
 
-    /// Reads a segment's input.
-    pub(super) async fn begin(
-        &self,
-        listed: v1::ReadResultsResponse,
-    ) -> Result<Reading<'_>, BatchError> {
+    /// Reads a segment's input. `listed` is the ledger's record of the segment and of its rows' outcomes.
+    ///
+    /// # Errors
+    /// The segment cannot be read, or contradicts the ledger.
+    pub async fn begin(&self, listed: v1::ReadResultsResponse) -> Result<Reading<'_>, BatchError> {
         let blob = listed.blob.clone().unwrap_or_default();
         let digest = digest_of(&blob).map_err(|error| self.object(error))?;
         let segment = match self.input(&blob, &digest).await {

@@ -10,14 +10,14 @@ use std::path::Path;
 
 use rollout_proto::v1;
 
-use super::output::{Layout, Output};
-use super::{Piece, ReadOutcome, SegmentOutput, Sink, Source, Totals, full_spec, read};
-use crate::batch::error::BatchError;
-use crate::batch::spec;
+use super::layout::Layout;
+use super::output::Output;
+use super::{OnRows, Piece, ReadOutcome, SegmentOutput, Sink, Source, Totals, full_spec, read};
 use crate::input::duplicates::{BUDGET_BYTES, Duplicates};
 use crate::input::occurrence::Occurrences;
 use crate::input::rules::Rules;
-use crate::progress::Progress;
+use crate::submission::error::BatchError;
+use crate::submission::spec;
 
 /// The proven figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Verified {
 pub async fn verify(
     source: &Source<'_>,
     output: Option<(&Path, Layout)>,
-    progress: &Progress,
+    on_rows: &OnRows<'_>,
 ) -> Result<Verified, BatchError> {
     let summary = source.described.run.clone().unwrap_or_default();
     let run_spec = full_spec(&source.store, source.described).await?;
@@ -49,7 +49,7 @@ pub async fn verify(
         digest: &mut digest,
         files,
     };
-    let ReadOutcome { totals, .. } = read(source, Box::new(proof), progress).await?;
+    let ReadOutcome { totals, .. } = read(source, Box::new(proof), on_rows).await?;
     check_counts(&summary, &totals)?;
     Ok(Verified { totals, input_digest: *digest.finalize().as_bytes() })
 }

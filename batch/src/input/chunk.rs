@@ -30,13 +30,26 @@ pub(super) struct ChunkReader<R> {
     skipping: bool,
     began: bool,
     ended: bool,
+    /// Bytes of the file that were read, those before the beginning included.
+    read: u64,
 }
 
 impl<R: Read> ChunkReader<R> {
     pub(super) fn new(source: R, chunk_bytes: usize, line_bytes_max: usize) -> Self {
         let carry = Vec::new();
         let (skipping, began, ended) = (false, false, false);
-        Self { source, chunk_bytes, line_bytes_max, carry, skipping, began, ended }
+        Self { source, chunk_bytes, line_bytes_max, carry, skipping, began, ended, read: 0 }
+    }
+
+    /// Reads the rest of a file from `offset` on, which is the beginning of a line.
+    pub(super) fn resumed(source: R, offset: u64, chunk_bytes: usize) -> Self {
+        let reader = Self::new(source, chunk_bytes, LINE_BYTES_MAX);
+        Self { began: offset > 0, read: offset, ..reader }
+    }
+
+    /// The offset in the file where the last chunk ends.
+    pub(super) fn end(&self) -> u64 {
+        self.read - self.carry.len() as u64
     }
 
     /// The next chunk; None at the end.
@@ -78,6 +91,7 @@ impl<R: Read> ChunkReader<R> {
         let wanted = self.chunk_bytes as u64;
         let read = (&mut self.source).take(wanted).read_to_end(bytes)?;
         self.ended = (read as u64) < wanted;
+        self.read += read as u64;
         if !self.began {
             self.began = true;
             if bytes.starts_with(BYTE_ORDER_MARK) {

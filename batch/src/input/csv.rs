@@ -15,7 +15,7 @@ use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 use super::chunk::LINE_BYTES_MAX;
 use super::unpack::Text;
 use crate::canonical::write_string;
-use crate::output::counted;
+use crate::quantities::counted;
 
 /// The first character of a line that is an error instead of a row. No JSON begins with it.
 pub(super) const NO_ROW: char = '!';
@@ -42,7 +42,7 @@ pub(super) fn delimiter_of(path: &Path) -> Option<u8> {
 }
 
 /// Whether a file with that name is read as comma- or tab-separated values, unless it is a Parquet file.
-pub(crate) fn is_named(path: &Path) -> bool {
+pub fn is_named(path: &Path) -> bool {
     delimiter_of(path).is_some()
 }
 

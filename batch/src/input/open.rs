@@ -10,8 +10,12 @@ use std::sync::atomic::AtomicU64;
 
 use super::csv::{self, CsvText};
 use super::files::InputFile;
-use super::parquet::{MAGIC, ParquetText};
+#[cfg(feature = "tables")]
+use super::parquet::ParquetText;
 use super::unpack::{Text, unpack};
+
+/// The first bytes of a Parquet file.
+const MAGIC: &[u8] = b"PAR1";
 
 /// A file's text.
 pub(super) struct Opened<'a> {
@@ -32,7 +36,7 @@ pub(super) fn open<'a>(file: &InputFile, read: &'a AtomicU64) -> io::Result<Open
     (&mut source).take(MAGIC.len() as u64).read_to_end(&mut first)?;
     let is_table = first == MAGIC;
     // Anything but a regular file, such as a pipe, cannot be read twice.
-    let mut whole = io::Cursor::new(first).chain(source);
+    let whole = io::Cursor::new(first).chain(source);
     if !is_table {
         let text = unpack(&file.path, whole, read)?;
         let Some(delimiter) = csv::delimiter_of(&file.path) else {
@@ -42,6 +46,16 @@ pub(super) fn open<'a>(file: &InputFile, read: &'a AtomicU64) -> io::Result<Open
         let columns = text.columns();
         return Ok(Opened { text: Box::new(text), tabular: true, columns });
     }
+    open_table(file, whole, read)
+}
+
+/// Opens a Parquet file. `whole` are its bytes from the start.
+#[cfg(feature = "tables")]
+fn open_table<'a>(
+    file: &InputFile,
+    mut whole: impl Read,
+    read: &'a AtomicU64,
+) -> io::Result<Opened<'a>> {
     let table = match &file.object {
         Some(_) => {
             let mut copy = tempfile::tempfile()?;
@@ -53,4 +67,13 @@ pub(super) fn open<'a>(file: &InputFile, read: &'a AtomicU64) -> io::Result<Open
     let text = ParquetText::open(table, read)?;
     let columns = Some(text.columns());
     Ok(Opened { text: Box::new(text), tabular: true, columns })
+}
+
+/// This build reads no Parquet.
+#[cfg(not(feature = "tables"))]
+fn open_table<'a>(_: &InputFile, _: impl Read, _: &'a AtomicU64) -> io::Result<Opened<'a>> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "it is a Parquet file, which this program does not read",
+    ))
 }

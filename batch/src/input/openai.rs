@@ -7,33 +7,51 @@
 use serde_json::value::RawValue;
 
 use super::column::{Column, FieldValues};
+use super::line_fault::{LineCode, LineFault};
 use crate::canonical::canonical;
 
 const URL_BYTES_MAX: usize = 256;
 
-/// The canonical JSON of a line's request; an error has the value at fault.
-pub(super) fn request<'a>(
-    found: &FieldValues<'a>,
-) -> Result<String, (Option<&'a RawValue>, String)> {
-    let get = |column, name: &str| {
-        found
-            .given(column)
-            .ok_or_else(|| (None, format!("an OpenAI Batch line needs a \"{name}\"")))
+/// Why a line's request is refused.
+pub(super) struct Refused<'a> {
+    /// The value at fault; none if it is missing.
+    pub(super) value: Option<&'a RawValue>,
+    pub(super) message: String,
+    pub(super) fault: LineFault,
+}
+
+/// The canonical JSON of a line's request.
+pub(super) fn request<'a>(found: &FieldValues<'a>) -> Result<String, Refused<'a>> {
+    let get = |column, name: &'static str| {
+        found.given(column).ok_or_else(|| Refused {
+            value: None,
+            message: format!("an OpenAI Batch line needs a \"{name}\""),
+            fault: LineFault::missing(name),
+        })
+    };
+    let refused = |value, message: String, code, name| Refused {
+        value: Some(value),
+        message,
+        fault: LineFault::new(code, name),
     };
     let (method, url, body) =
         (get(Column::Method, "method")?, get(Column::Url, "url")?, get(Column::Body, "body")?);
     if method.get() != "\"POST\"" {
-        return Err((Some(method), "\"method\" has to be \"POST\"".to_owned()));
+        let message = "\"method\" has to be \"POST\"".to_owned();
+        return Err(refused(method, message, LineCode::InvalidMethod, "method"));
     }
     if !url.get().starts_with("\"/") || url.get().len() > URL_BYTES_MAX {
         let message = "\"url\" has to be a path, such as \"/v1/chat/completions\"";
-        return Err((Some(url), message.to_owned()));
+        return Err(refused(url, message.to_owned(), LineCode::InvalidUrl, "url"));
     }
     if !body.get().starts_with('{') {
-        return Err((Some(body), "\"body\" has to be an object".to_owned()));
+        let message = "\"body\" has to be an object".to_owned();
+        return Err(refused(body, message, LineCode::InvalidJsonLine, "body"));
     }
-    let text = |value: &'a RawValue, name: &str| {
-        canonical(value).map_err(|error| (Some(value), format!("\"{name}\": {error}")))
+    let text = |value: &'a RawValue, name: &'static str| {
+        canonical(value).map_err(|error| {
+            refused(value, format!("\"{name}\": {error}"), LineCode::InvalidJsonLine, name)
+        })
     };
     let (url, body) = (text(url, "url")?, text(body, "body")?);
     Ok(format!("{{\"body\":{body},\"method\":\"POST\",\"url\":{url}}}"))

@@ -18,8 +18,6 @@ use parquet::schema::types::TypePtr;
 
 use self::bounded::Bounded;
 
-/// The first and last bytes of such a file.
-pub(super) const MAGIC: &[u8] = b"PAR1";
 /// Lines are converted until the buffer has this many bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 

@@ -10,8 +10,9 @@ use serde::de::DeserializeSeed;
 use serde_json::value::RawValue;
 
 use super::column::{Column, FieldValues, Find};
+use super::line_fault::{LineCode, LineFault};
 use super::mapping::Mapping;
-use super::openai;
+use super::openai::{self, Refused};
 use super::task::Task;
 use crate::canonical::{Fields, canonical, plain_message};
 use crate::sampling::{Sampling, SamplingProblem};
@@ -28,6 +29,8 @@ pub struct RowError {
     pub column: usize,
     /// Lower case, without a full stop.
     pub message: String,
+    /// Its code, which matters for lines of the OpenAI Batch format.
+    pub fault: LineFault,
 }
 
 /// A row, borrowed from its line.
@@ -55,16 +58,25 @@ struct Line<'a>(&'a str);
 
 impl Line<'_> {
     fn at(&self, value: &RawValue, message: String) -> RowError {
-        RowError { column: characters(self.0, offset(self.0, value.get())), message }
+        self.at_fault(value, message, LineFault::whole(LineCode::InvalidJsonLine))
+    }
+
+    fn at_fault(&self, value: &RawValue, message: String, fault: LineFault) -> RowError {
+        RowError { column: characters(self.0, offset(self.0, value.get())), message, fault }
     }
 
     fn whole(message: impl Into<String>) -> RowError {
-        RowError { column: 1, message: message.into() }
+        Self::lacking(message, LineFault::whole(LineCode::InvalidJsonLine))
+    }
+
+    fn lacking(message: impl Into<String>, fault: LineFault) -> RowError {
+        RowError { column: 1, message: message.into(), fault }
     }
 
     fn syntax(&self, error: &serde_json::Error) -> RowError {
         let column = characters(self.0, error.column().saturating_sub(1));
-        RowError { column, message: plain_message(error) }
+        let fault = LineFault::whole(LineCode::InvalidJsonLine);
+        RowError { column, message: plain_message(error), fault }
     }
 }
 
@@ -100,20 +112,23 @@ impl<'a> Row<'a> {
     ) -> Result<Self, RowError> {
         let id_json = match found.given(Column::Id) {
             Some(id) => {
-                let wrong =
-                    |message: String| line.at(id, format!("\"{}\" {message}", task.id_field()));
+                let fault = LineFault::new(LineCode::InvalidCustomId, task.id_field());
+                let wrong = |message: String| {
+                    line.at_fault(id, format!("\"{}\" {message}", task.id_field()), fault)
+                };
                 Some(own_id(id, task).map_err(wrong)?)
             }
             None if task == Task::Openai => {
-                return Err(Line::whole("an OpenAI Batch line needs a \"custom_id\""));
+                let message = "an OpenAI Batch line needs a \"custom_id\"";
+                return Err(Line::lacking(message, LineFault::missing("custom_id")));
             }
             None => None,
         };
         let request_json = match task {
             Task::Openai => openai::request(found)
-                .map_err(|(value, message)| match value {
-                    Some(value) => line.at(value, message),
-                    None => Line::whole(message),
+                .map_err(|Refused { value, message, fault }| match value {
+                    Some(value) => line.at_fault(value, message, fault),
+                    None => Line::lacking(message, fault),
                 })?
                 .into(),
             Task::Score => score_request(line, found)?.into(),

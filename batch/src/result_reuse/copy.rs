@@ -10,10 +10,10 @@ use rollout_storage::{BlobError, PartRow, PartRowKind, PartWriter, part_key};
 use super::ReusedResults;
 use super::join::{Matches, RowLocation, temporary};
 use super::source::SourceParts;
-use crate::batch::error::BatchError;
-use crate::batch::submit::REUSED_PARTS_PER_REQUEST;
-use crate::batch::upload::{Destination, put};
 use crate::export::parts::ObjectError;
+use crate::submission::error::BatchError;
+use crate::submission::submit::REUSED_PARTS_PER_REQUEST;
+use crate::submission::upload::{Destination, put};
 
 /// Copies the matched results, segment by segment.
 pub(super) async fn copy(

@@ -8,9 +8,9 @@ use std::io;
 
 use rollout_storage::Segment;
 
-use crate::batch::error::BatchError;
 use crate::input::scan::{FinishedSegment, ScanError};
 use crate::input::spill::{Sorted, Spill};
+use crate::submission::error::BatchError;
 
 /// Memory for each of the two sorts.
 const BUDGET_BYTES: usize = 64 << 20;

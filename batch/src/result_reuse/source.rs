@@ -11,9 +11,9 @@ use rollout_proto::{Client, v1};
 use rollout_storage::{BlobError, BlobStore, Segment};
 
 use super::join::{Items, RowLocation, temporary};
-use crate::batch::error::BatchError;
 use crate::export;
 use crate::export::parts::{PartCache, digest_of, fetch};
+use crate::submission::error::BatchError;
 
 /// Segments that are fetched concurrently.
 const SEGMENTS_AHEAD: usize = 4;

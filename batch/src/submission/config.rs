@@ -2,7 +2,7 @@
 //!
 //! Invariant: an unknown key is refused with its line and the nearest known key. Every bound of a run is checked
 //! before the command contacts anything, and paths are relative to the file.
-//! Absent: merging with flags (`spec`, `connect`).
+//! Absent: merging with flags and contexts, which the caller does.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use rollout_config::nearest;
 use serde::Deserialize;
 
-use crate::connect::Context;
 use crate::export::format::OutputFormat;
+use crate::export::layout::Layout;
 use crate::export::local_dir;
-use crate::export::output::Layout;
 use crate::input::mapping::{Mapping, MappingSpec};
 use crate::input::task::Task;
 use crate::one_or_many::OneOrMany;
@@ -312,21 +311,6 @@ impl BatchConfig {
 
     fn value(&self, key: &'static str, message: String) -> ConfigError {
         ConfigError::Value { path: self.path.clone(), key, message }
-    }
-
-    /// The file's cluster settings, which flags and environment override.
-    pub fn context(&self) -> Context {
-        let mut context = Context {
-            endpoints: self.cluster.endpoints.clone(),
-            ca_file: self.tls.ca_file.clone(),
-            cert_file: self.tls.cert_file.clone(),
-            key_file: self.tls.key_file.clone(),
-            insecure_plaintext: self.tls.insecure_plaintext,
-            dial_map: self.cluster.dial_map.clone(),
-            namespace: self.cluster.namespace.clone(),
-        };
-        context.resolve(&self.dir);
-        context
     }
 
     fn check(&self) -> Result<(), Wrong> {

@@ -1,39 +1,36 @@
-//! Owns: why a batch command ends early, and with which exit status.
+//! Owns: why work on a batch ends early, and the exit status of a command that ends for it.
 //!
 //! Invariant: if the user can fix the problem, the text says how.
 //! Absent: rows that failed permanently; those are results.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use rollout_proto::{ClientError, ErrorCode, v1};
 use rollout_storage::BlobError;
 
 use super::config::ConfigError;
 use crate::canonical::CanonicalError;
-use crate::connect::ConnectError;
 use crate::hint::namespace_flag;
 use crate::input::files::FilesError;
 use crate::input::scan::ScanError;
-use crate::output::counted;
+use crate::quantities::counted;
 
 #[cfg(test)]
 mod golden;
 
-/// The exit status of a command that succeeded although rows failed permanently. No failure of a command has it.
+/// The exit status of a command that succeeded although rows failed permanently. No failure has it.
 pub const ROWS_FAILED: u8 = 10;
 
-/// Why a command failed.
+/// Why work on a batch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
     /// The batch file.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The flags.
+    /// The name of a run's next revision.
     #[error("{0}")]
-    Usage(String),
-    /// Endpoints or certificates.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
+    Name(String),
     /// The list of input files.
     #[error(transparent)]
     Files(#[from] FilesError),
@@ -92,7 +89,7 @@ pub enum BatchError {
     Output {
         /// The file or directory.
         path: PathBuf,
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The batch file requires more workers than are ready.
     #[error(
@@ -173,25 +170,20 @@ pub enum BatchError {
         /// The run.
         name: String,
     },
-    /// Ctrl-C. The next step was printed.
-    #[error("interrupted")]
-    Interrupted,
 }
 
 impl BatchError {
-    /// 1 failed, 2 usage or input, 3 unavailable, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown,
-    /// 130 interrupted. Never [`ROWS_FAILED`].
+    /// 1 failed, 2 usage or input, 3 unavailable, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown;
+    /// never [`ROWS_FAILED`].
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_)
-            | Self::Usage(_)
+            | Self::Name(_)
             | Self::Files(_)
             | Self::Json(_)
             | Self::Input { .. }
             | Self::Empty => 2,
             Self::Store(BlobError::Url { .. }) => 2,
-            Self::Connect(ConnectError::Client(error)) => error.exit_code(),
-            Self::Connect(_) => 2,
             Self::Client(error) => error.exit_code(),
             Self::Conflict { .. }
             | Self::OutputTaken { .. }
@@ -208,8 +200,12 @@ impl BatchError {
             | Self::Output { .. }
             | Self::Inconsistent { .. }
             | Self::Cancelled { .. } => 1,
-            Self::Interrupted => 130,
         }
+    }
+
+    /// A file of the output directory cannot be used.
+    pub(crate) fn output(path: &Path, source: io::Error) -> Self {
+        Self::Output { path: path.to_owned(), source }
     }
 
     /// If the run ended before every row had an outcome, the reason why that is not a success.

@@ -84,7 +84,7 @@ impl Family {
     pub fn next(&self) -> Result<String, BatchError> {
         let number = self.latest().map_or(1, |run| split(&run.name).1 + 1);
         let next = run_name(&self.base, number);
-        name::check(&next).map_err(BatchError::Usage)?;
+        name::check(&next).map_err(BatchError::Name)?;
         Ok(next)
     }
 

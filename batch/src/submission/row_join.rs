@@ -124,8 +124,8 @@ fn judge(same: &[Record<REST_BYTES>], admission: &mut Admission) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::spec;
     use crate::input::admission::Verdict::{Conflict, New, There};
+    use crate::submission::spec;
 
     fn push(join: &mut RowJoin, text: &str, occurrence: u64, kind: u8) {
         let rules = spec::rules(&Default::default()).unwrap();

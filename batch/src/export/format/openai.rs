@@ -11,9 +11,39 @@ use serde_json::value::RawValue;
 use crate::canonical::{plain_message, write_string};
 use crate::export::row::Outcome;
 
+/// Why a batch ended before a row had an outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfinished {
+    /// Its completion window expired.
+    Expired,
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl Unfinished {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Expired => "batch_expired",
+            Self::Cancelled => "batch_cancelled",
+        }
+    }
+
+    fn message(self) -> &'static str {
+        match self {
+            Self::Expired => {
+                "This request could not be executed before the completion window expired."
+            }
+            Self::Cancelled => "This request was not executed because the batch was cancelled.",
+        }
+    }
+}
+
 /// Writes such lines.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::export) struct OpenaiLines;
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OpenaiLines {
+    /// Rows without an outcome get an error line that says so; if none, they get no line.
+    pub unfinished: Option<Unfinished>,
+}
 
 #[derive(Deserialize)]
 struct Input<'a> {
@@ -35,20 +65,19 @@ struct Extra<'a> {
 }
 
 impl OpenaiLines {
-    pub(super) fn write(
+    /// Appends a row's line: of the output file if it is done, of the error file if it failed. `input` is the body of the
+    /// segment's row.
+    ///
+    /// # Errors
+    /// The input or the result is not what a worker reads or writes.
+    pub fn write(
         self,
         out: &mut String,
         item_id: [u8; 32],
         input: &[u8],
         outcome: &Outcome<'_>,
     ) -> Result<(), String> {
-        let input: Input<'_> = serde_json::from_slice(input)
-            .map_err(|error| format!("the input row: {}", plain_message(&error)))?;
-        let hex = blake3::Hash::from_bytes(item_id).to_hex();
-        out.push_str("{\"id\":\"batch_req_");
-        out.push_str(&hex[..32]);
-        out.push_str("\",\"custom_id\":");
-        out.push_str(input.custom_id.get());
+        begin(out, item_id, input)?;
         match *outcome {
             Outcome::Done { body, .. } => {
                 let body: Body<'_> = serde_json::from_slice(body)
@@ -68,10 +97,26 @@ impl OpenaiLines {
                         out.push_str(response.get());
                         out.push_str(",\"error\":null}\n");
                     }
-                    None => write_error(out, failure),
+                    None => write_error(out, &failure.code, &failure.message),
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Appends the line of a row without an outcome, of the error file, unless such rows get none.
+    ///
+    /// # Errors
+    /// The input is not what a worker reads.
+    pub fn write_unfinished(
+        self,
+        out: &mut String,
+        item_id: [u8; 32],
+        input: &[u8],
+    ) -> Result<(), String> {
+        let Some(why) = self.unfinished else { return Ok(()) };
+        begin(out, item_id, input)?;
+        write_error(out, why.code(), why.message());
         Ok(())
     }
 
@@ -79,8 +124,20 @@ impl OpenaiLines {
         out.push_str("{\"id\":\"batch_req_row_");
         out.push_str(&failure.row.to_string());
         out.push_str("\",\"custom_id\":null");
-        write_error(out, failure);
+        write_error(out, &failure.code, &failure.message);
     }
+}
+
+/// Appends the fields that every line has.
+fn begin(out: &mut String, item_id: [u8; 32], input: &[u8]) -> Result<(), String> {
+    let input: Input<'_> = serde_json::from_slice(input)
+        .map_err(|error| format!("the input row: {}", plain_message(&error)))?;
+    let hex = blake3::Hash::from_bytes(item_id).to_hex();
+    out.push_str("{\"id\":\"batch_req_");
+    out.push_str(&hex[..32]);
+    out.push_str("\",\"custom_id\":");
+    out.push_str(input.custom_id.get());
+    Ok(())
 }
 
 /// The answer of a server that refused the request, if the failure's text is one.
@@ -88,11 +145,11 @@ fn response_of(text: &str) -> Option<&RawValue> {
     serde_json::from_str::<Extra<'_>>(text).ok()?.response
 }
 
-fn write_error(out: &mut String, failure: &v1::FailedRow) {
+fn write_error(out: &mut String, code: &str, message: &str) {
     out.push_str(",\"response\":null,\"error\":{\"code\":");
-    write_string(&failure.code, out);
+    write_string(code, out);
     out.push_str(",\"message\":");
-    write_string(&failure.message, out);
+    write_string(message, out);
     out.push_str("}}\n");
 }
 
@@ -105,7 +162,7 @@ mod tests {
 
     fn line(outcome: &Outcome<'_>) -> Result<String, String> {
         let mut out = String::new();
-        OpenaiLines.write(&mut out, [0xab; 32], INPUT, outcome).map(|()| out)
+        OpenaiLines::default().write(&mut out, [0xab; 32], INPUT, outcome).map(|()| out)
     }
 
     fn failed(message: &str, text: Option<&str>) -> String {
@@ -130,6 +187,25 @@ mod tests {
         assert_eq!(found, expected + "\n");
         let error = line(&Outcome::Done { part: &part, body: b"{\"completion\":\"x\"}" });
         assert!(error.unwrap_err().contains("no response"));
+    }
+
+    #[test]
+    fn a_row_without_an_outcome_gets_a_line_that_says_why_the_batch_ended() {
+        let written = |unfinished| {
+            let mut out = String::new();
+            OpenaiLines { unfinished }.write_unfinished(&mut out, [0xab; 32], INPUT).unwrap();
+            out
+        };
+        let expected = |error: &str| {
+            let id = "ab".repeat(16);
+            format!(
+                r#"{{"id":"batch_req_{id}","custom_id":"a\u00e9","response":null,"error":{error}}}"#
+            ) + "\n"
+        };
+        let expired = r#"{"code":"batch_expired","message":"This request could not be executed before the completion window expired."}"#;
+        assert_eq!(written(Some(Unfinished::Expired)), expected(expired));
+        assert!(written(Some(Unfinished::Cancelled)).contains(r#""code":"batch_cancelled""#));
+        assert_eq!(written(None), "");
     }
 
     #[test]

@@ -8,11 +8,10 @@ use std::io;
 use super::Claim;
 use super::dir_entries::{self, entries, list};
 use super::record::{Entry, RECORD, Record};
-use crate::batch::error::BatchError;
-use crate::batch::{name, revision};
 use crate::export::manifest::Manifest;
 use crate::export::names::Names;
-use crate::export::output_sink::failed;
+use crate::submission::error::BatchError;
+use crate::submission::{name, revision};
 
 /// The status of a directory for a claim.
 pub(super) enum ClaimStatus {
@@ -31,7 +30,7 @@ pub(super) enum ClaimStatus {
 impl Claim {
     /// The directory's status, and whether it would have been refused without `--overwrite`.
     pub(super) fn standing(&self) -> Result<(ClaimStatus, bool), BatchError> {
-        let looked = self.look().map_err(|source| failed(&self.dir, source))?;
+        let looked = self.look().map_err(|source| BatchError::output(&self.dir, source))?;
         match looked {
             (standing, None) => Ok((standing, false)),
             (standing, Some(_)) if self.overwrite => Ok((standing, true)),

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::batch::name;
+use crate::submission::name;
 
 impl Claim {
     /// A claim of an export into `dir`.

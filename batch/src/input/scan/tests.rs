@@ -7,7 +7,7 @@ use rollout_storage::Segment;
 use super::*;
 
 fn rules() -> Rules {
-    crate::batch::spec::rules(&Default::default()).unwrap()
+    crate::submission::spec::rules(&Default::default()).unwrap()
 }
 
 fn write(dir: &Path, name: &str, bytes: &[u8]) -> InputFile {

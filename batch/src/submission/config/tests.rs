@@ -126,11 +126,3 @@ fn values_out_of_bounds_name_their_key() {
     let error = parse(&SEED.replace("glob = \"data/prompts/*.jsonl\"", "glob = 7")).unwrap_err();
     assert!(error.contains("a string or a list of strings"), "{error}");
 }
-
-#[test]
-fn paths_of_certificates_are_relative_to_the_file() {
-    let text = format!("{SEED}[tls]\nca_file = \"ca.pem\"\ncert_file = \"/c\"\nkey_file = \"k\"\n");
-    let context = parse(&text).unwrap().context();
-    assert_eq!(context.ca_file.as_deref(), Some(Path::new("/jobs/ca.pem")));
-    assert_eq!(context.cert_file.as_deref(), Some(Path::new("/c")));
-}

@@ -1,12 +1,11 @@
-//! What a command of `rollout` says on stderr and how it ends, for each failure that it can have, whatever `--output` asks for.
+//! The text of each failure of work on a batch, and the exit status of a command that ends for it.
 //!
 //! *Invariant:* scripts read exit statuses, and people search for these words, so a change shows in
-//! `ctl/testdata/batch-errors.txt`. A kind of failure that a command gains does not compile here until it is listed, and fails
-//! the test until it has an example.
+//! `batch/testdata/errors.txt`. A new kind of failure does not compile here until it is listed, and fails the
+//! test until it has an example.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io;
 
 use rollout_proto::RpcError;
 
@@ -25,8 +24,8 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Config Usage Connect Files Json Scan Input Empty Upload Store Client Conflict Revised Output FewWorkers OutputTaken
-    Inconsistent Cancelled DeadlineExceeded NotEnded InputOpen OpenWithOthers Interrupted
+    Config Name Files Json Scan Input Empty Upload Store Client Conflict Revised Output FewWorkers OutputTaken
+    Inconsistent Cancelled DeadlineExceeded NotEnded InputOpen OpenWithOthers
 }
 
 fn of_stores() -> Vec<BatchError> {
@@ -62,8 +61,6 @@ fn of_clusters() -> Vec<BatchError> {
     let submitted = codes.map(|code| BatchError::of_submission("eval", refusal(code)));
     let mut all: Vec<BatchError> = submitted.into_iter().collect();
     all.push(BatchError::Client(ClientError::NoEndpoints));
-    all.push(BatchError::Connect(ConnectError::TlsIncomplete { missing: "--key".into() }));
-    all.push(BatchError::Connect(ConnectError::Client(refusal(ErrorCode::NoLeader))));
     all
 }
 
@@ -75,7 +72,7 @@ fn of_input() -> Vec<BatchError> {
             key: "run.weight",
             message,
         }),
-        BatchError::Usage("why".into()),
+        BatchError::Name("why".into()),
         BatchError::Files(FilesError::NoMatch {
             pattern: "*.jsonl".into(),
             looked_in: "/d".into(),
@@ -105,7 +102,6 @@ fn of_runs() -> Vec<BatchError> {
             dir: "out".into(),
             what: "it has the rows of another run".into(),
         },
-        BatchError::Interrupted,
     ]
 }
 
@@ -121,8 +117,5 @@ fn the_message_and_the_exit_status_of_each_failure_are_kept() {
     let missing: Vec<_> = KINDS.iter().filter(|kind| !seen.contains(*kind)).collect();
     assert!(missing.is_empty(), "no example of {missing:?}");
     let _ = writeln!(text, "rows that failed for good: exit {ROWS_FAILED}");
-    rollout_recorded::check(
-        concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/batch-errors.txt"),
-        &text,
-    );
+    rollout_recorded::check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/errors.txt"), &text);
 }
