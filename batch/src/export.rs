@@ -11,9 +11,13 @@ pub mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod layout;
+// Without `tables`, nothing writes an output directory, and parts of `manifest`, `owner`, `names` and `output_sink` are
+// unused.
+#[cfg_attr(not(feature = "tables"), allow(dead_code))]
 pub mod manifest;
 #[cfg(feature = "tables")]
 pub mod output;
+#[cfg_attr(not(feature = "tables"), allow(dead_code))]
 pub mod owner;
 pub mod parts;
 pub mod row;
@@ -23,7 +27,9 @@ pub mod verify;
 #[cfg(feature = "tables")]
 mod compare;
 mod live;
+#[cfg_attr(not(feature = "tables"), allow(dead_code))]
 mod names;
+#[cfg_attr(not(feature = "tables"), allow(dead_code))]
 mod output_sink;
 mod piece;
 mod results;

@@ -176,10 +176,7 @@ impl Append<'_> {
         let uploaded = upload::upload(files, rules, options, control, &to, |_| {}).await?;
         match admission.is_of(uploaded.scan.ids_digest) && uploaded.scan.error_count == 0 {
             true => Ok(uploaded),
-            false => {
-                let what = "the input changed while it was read, nothing was appended";
-                Err(BatchError::Usage(what.to_owned()))
-            }
+            false => Err(BatchError::InputChanged),
         }
     }
 

@@ -46,6 +46,9 @@ pub enum BatchError {
         /// The number of invalid rows.
         count: u64,
     },
+    /// The second reading found another input than the first.
+    #[error("the input changed while it was read, nothing was appended")]
+    InputChanged,
     /// Nothing to do.
     #[error("the input has no rows, nothing was submitted")]
     Empty,
@@ -182,6 +185,7 @@ impl BatchError {
             | Self::Files(_)
             | Self::Json(_)
             | Self::Input { .. }
+            | Self::InputChanged
             | Self::Empty => 2,
             Self::Store(BlobError::Url { .. }) => 2,
             Self::Client(error) => error.exit_code(),

@@ -5,6 +5,7 @@
 
 use rollout_batch::canonical::CanonicalError;
 use rollout_batch::input::files::FilesError;
+use rollout_batch::input::scan::ScanError;
 use rollout_batch::submission::config::ConfigError;
 use rollout_batch::submission::error::BatchError;
 use rollout_proto::ClientError;
@@ -40,7 +41,7 @@ macro_rules! from_parts {
     };
 }
 
-from_parts! { ConfigError FilesError CanonicalError BlobError ClientError }
+from_parts! { ConfigError FilesError ScanError CanonicalError BlobError ClientError }
 
 impl CommandError {
     /// 1 failed, 2 usage or input, 3 unavailable, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown,

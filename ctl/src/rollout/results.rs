@@ -31,7 +31,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &ResultsArgs) -> Result<u8,
     let following = Follow::new(&client, name, described, store, selection);
     let run = following.run(args.follow, &mut print).await?;
     match BatchError::of_end(&run).filter(|_| args.follow) {
-        Some(error) => Err(error),
+        Some(error) => Err(error.into()),
         None => Ok(0),
     }
 }

@@ -18,6 +18,7 @@ use crate::stdio::to_stderr;
 use rollout_batch::export::format::OutputFormat;
 use rollout_batch::export::layout::Layout;
 use rollout_batch::export::{self, Source, verify};
+use rollout_batch::submission::error::BatchError;
 use rollout_batch::submission::submit;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, CommandError> {
@@ -82,7 +83,7 @@ fn layout_of(
     dir: &Path,
     requested: Option<OutputFormat>,
     default: OutputFormat,
-) -> Result<Layout, CommandError> {
+) -> Result<Layout, BatchError> {
     match requested {
         Some(format) => Ok(Layout { format, shard_rows: 0 }),
         None => Layout::of_directory(dir, default),

@@ -24,7 +24,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Config Name Files Json Scan Input Empty Upload Store Client Conflict Revised Output FewWorkers OutputTaken
+    Config Name Files Json Scan Input InputChanged Empty Upload Store Client Conflict Revised Output FewWorkers OutputTaken
     Inconsistent Cancelled DeadlineExceeded NotEnded InputOpen OpenWithOthers
 }
 
@@ -81,6 +81,7 @@ fn of_input() -> Vec<BatchError> {
         BatchError::Scan(ScanError::Stopped),
         BatchError::Input { count: 1 },
         BatchError::Input { count: 3 },
+        BatchError::InputChanged,
         BatchError::Empty,
         BatchError::FewWorkers { expected: 3, ready: 1 },
     ]
