@@ -21,7 +21,7 @@ use rollout_proto::{
 };
 
 use crate::completer::{self, Names};
-use crate::hint::NAMESPACE_DEFAULT;
+use rollout_batch::hint::NAMESPACE_DEFAULT;
 
 pub use self::context::{Context, ContextError};
 pub use self::contexts::Contexts;

@@ -4,14 +4,13 @@
 //! within v1), the table is not. Every command prints through here, so each supports every format.
 //! Absent: colors and terminal control, so that the same bytes reach a pipe and a terminal.
 
-mod format;
 mod json;
 mod names;
 mod table;
 mod yaml;
 
-pub use format::{age, bytes, count, counted, duration};
-pub use json::{API_VERSION, Envelope, hex, rfc3339, u64_string};
+pub use json::{API_VERSION, Envelope, hex, rfc3339};
+pub use rollout_batch::quantities::{age, bytes, count, counted, duration, u64_string};
 pub use table::{Align, Table, leave_out_titles};
 
 use std::io::Write as _;

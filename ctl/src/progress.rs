@@ -104,8 +104,13 @@ impl Progress {
         self.show(decided, counts.rows, &text);
     }
 
+    /// For a reader of a run's results: shows the rows that it has read.
+    pub fn on_rows(&self) -> impl Fn(u64, u64) + Send + Sync + '_ {
+        |rows, rows_total| self.writing(rows, rows_total)
+    }
+
     /// Rows written to the output.
-    pub fn writing(&self, rows: u64, rows_total: u64) {
+    fn writing(&self, rows: u64, rows_total: u64) {
         let text = format!("writing: {} / {}", HumanCount(rows), counted(rows_total, "row"));
         self.show(rows, rows_total, &text);
     }

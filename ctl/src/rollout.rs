@@ -10,6 +10,7 @@ mod cancel;
 mod cli;
 mod close;
 mod dry_run;
+mod error;
 mod export;
 mod infer;
 mod interrupt;
@@ -29,11 +30,12 @@ use rollout_proto::trace::{self, TraceContext};
 use rollout_proto::{ClientError, OnWait};
 
 use self::cli::{Cli, Command, InferCommand, RunCommand};
-use crate::batch::error::BatchError;
+use self::error::CommandError;
 use crate::connect::ConnectError;
 use crate::progress::Progress;
 use crate::shell_completion;
 use crate::stdio::to_stderr;
+use rollout_batch::submission::error::BatchError;
 
 /// The tree of its commands, as it is parsed.
 pub(crate) fn command() -> clap::Command {
@@ -94,7 +96,7 @@ async fn run(cli: Cli) -> u8 {
     match outcome {
         Ok(code) => code,
         // The next step was printed when it happened.
-        Err(BatchError::Interrupted) => 130,
+        Err(CommandError::Interrupted) => 130,
         Err(error) => {
             to_stderr(&explain(&error));
             error.exit_code()
@@ -103,10 +105,11 @@ async fn run(cli: Cli) -> u8 {
 }
 
 /// An error in words, with the command that explains its code if it has one.
-fn explain(error: &BatchError) -> String {
+fn explain(error: &CommandError) -> String {
     let mut text = format!("error: {error}\n");
     let client = match error {
-        BatchError::Client(error) | BatchError::Connect(ConnectError::Client(error)) => Some(error),
+        CommandError::Batch(BatchError::Client(error))
+        | CommandError::Connect(ConnectError::Client(error)) => Some(error),
         _ => None,
     };
     if let Some(code) = client.and_then(ClientError::code) {

@@ -28,7 +28,7 @@ def prose(page):
 
 
 SUFFIXES = {".rs", ".py", ".sh", ".toml", ".yaml", ".yml", ".tpl", ".txt", ".service", ".json", ".proto"}
-FOLDERS = "config coordinator ctl deploy jepsen ledger programs proto raft storage telemetry tests worker xtask".split()
+FOLDERS = "batch config coordinator ctl deploy jepsen ledger programs proto raft storage telemetry tests worker xtask".split()
 
 
 def sources():

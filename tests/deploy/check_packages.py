@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ALLOWED = {"skypilot", "torch", "vllm"}
 SUFFIXES = {".md", ".py", ".rs", ".sbatch", ".service", ".sh", ".toml", ".yaml", ".yml", ".Dockerfile"}
 PAGES = ["README.md", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile"]
-FOLDERS = ["docs", "deploy", "worker/python/rollout", "worker/src", "ctl/src"]
+FOLDERS = ["docs", "deploy", "worker/python/rollout", "worker/src", "batch/src", "ctl/src"]
 INSTALL = re.compile(
     r"\b(?:pip3?|pipx|cargo|conda|gem|brew) install\b|\buv (?:add|tool install)\b"
     r"|\b(?:npm|pnpm|yarn) (?:install|i|add)\b"

@@ -82,7 +82,7 @@ class Pages(unittest.TestCase):
         found = [(page, code) for page, text in self.pages for code in re.findall(r"\bRO-\d{4}\b", text)]
         self.assertGreater(len(found), 100)
         self.assertEqual([each for each in found if f"docs/errors/{each[1]}.md" not in pages], [])
-        folders = [ROOT / crate / "src" for crate in ("ctl", "coordinator", "ledger", "proto", "worker")]
+        folders = [ROOT / crate / "src" for crate in ("batch", "ctl", "coordinator", "ledger", "proto", "worker")]
         source = "\n".join(path.read_text() for folder in folders for path in folder.rglob("*.rs"))
         names = set(re.findall(r"`([A-Z]+_[A-Z_]+)`", pages["docs/troubleshooting.md"]))
         self.assertGreater(len(names), 10)

@@ -128,8 +128,13 @@ pub(in crate::bench) async fn cancel(
     namespace: &str,
     name: &str,
 ) -> anyhow::Result<()> {
-    let result =
-        crate::batch::submit::cancel(session, namespace, name, "the benchmark is over").await;
+    let result = rollout_batch::submission::submit::cancel(
+        session,
+        namespace,
+        name,
+        "the benchmark is over",
+    )
+    .await;
     match result {
         Err(rollout_proto::ClientError::Rpc(error))
             if error.code == rollout_proto::ErrorCode::RunEnded =>

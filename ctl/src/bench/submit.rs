@@ -18,13 +18,13 @@ use serde::Serialize;
 use super::load::NAMESPACE;
 use super::measurements::{self, MemberFigures};
 use super::target::{Target, TargetArgs};
-use crate::batch::{config::BatchConfig, spec, submit, upload};
-use crate::input::files;
-use crate::input::scan::{ScanControl, ScanOptions};
 use crate::output::{self, Report, count, u64_string};
 use crate::rolloutctl::cluster::verify;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::stdio::print_note;
+use rollout_batch::input::files;
+use rollout_batch::input::scan::{ScanControl, ScanOptions};
+use rollout_batch::submission::{config::BatchConfig, spec, submit, upload};
 
 const VERIFY_PATIENCE: Duration = Duration::from_secs(120);
 

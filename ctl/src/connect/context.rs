@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rollout_batch::submission::config::BatchConfig;
 use rollout_config::nearest;
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +62,21 @@ impl Context {
         })?;
         context.resolve(path.parent().unwrap_or(Path::new("")));
         Ok(context)
+    }
+
+    /// A batch file's cluster settings, which flags and environment override.
+    pub fn of_batch_file(config: &BatchConfig) -> Self {
+        let mut context = Self {
+            endpoints: config.cluster.endpoints.clone(),
+            ca_file: config.tls.ca_file.clone(),
+            cert_file: config.tls.cert_file.clone(),
+            key_file: config.tls.key_file.clone(),
+            insecure_plaintext: config.tls.insecure_plaintext,
+            dial_map: config.cluster.dial_map.clone(),
+            namespace: config.cluster.namespace.clone(),
+        };
+        context.resolve(&config.dir);
+        context
     }
 
     /// Makes relative paths relative to `dir`.

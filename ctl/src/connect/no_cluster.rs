@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::hint::shell_path;
+use rollout_batch::hint::shell_path;
 
 /// Where `rollout dev` keeps a cluster, relative to its working directory.
 const DEV_DIR: &str = ".rollout/dev";

@@ -1,3 +1,5 @@
+use rollout_batch::submission::config::BatchConfig;
+
 use super::*;
 
 /// Flags alone: the tests' environment does not count.
@@ -112,4 +114,14 @@ fn durations_have_units_and_a_bound() {
     for bad in ["", "s", "-1s", "1.s", "3 fortnights", "99999999999999999999s", "9000000000s"] {
         assert!(parse_duration(bad).is_err(), "{bad:?} was accepted");
     }
+}
+
+#[test]
+fn paths_of_certificates_are_relative_to_the_batch_file() {
+    let text = "[model]\nuri = \"m\"\n[input]\nglob = \"*.jsonl\"\n[output]\ndir = \"out\"\n\
+                [tls]\nca_file = \"ca.pem\"\ncert_file = \"/c\"\nkey_file = \"k\"\n";
+    let config = BatchConfig::parse(text, Path::new("/jobs/batch.toml"), Path::new("/jobs"));
+    let context = Context::of_batch_file(&config.unwrap());
+    assert_eq!(context.ca_file.as_deref(), Some(Path::new("/jobs/ca.pem")));
+    assert_eq!(context.cert_file.as_deref(), Some(Path::new("/c")));
 }

@@ -16,8 +16,8 @@ use super::layout::Layout;
 use super::pids::{DirLock, Pids};
 use super::saved_settings::Saved;
 use super::{process, usage};
-use crate::hint::shell_path;
 use crate::stdio::to_stderr;
+use rollout_batch::hint::shell_path;
 
 const PAUSE: Duration = Duration::from_millis(50);
 const LOG_LINES: usize = 30;

@@ -3,7 +3,7 @@
 //! Invariant: a shell parses each of them as intended, whatever characters the directory's path has.
 
 use super::layout::Layout;
-use crate::hint::shell_path;
+use rollout_batch::hint::shell_path;
 
 /// How to use the cluster of a directory, as a user and as an operator.
 pub(super) fn commands(layout: &Layout) -> String {

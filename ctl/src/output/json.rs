@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -34,14 +34,6 @@ impl<'a, T: Serialize> Envelope<'a, T> {
 pub fn rfc3339(at: SystemTime) -> String {
     let at = OffsetDateTime::from(at);
     at.replace_millisecond(at.millisecond()).unwrap_or(at).format(&Rfc3339).unwrap_or_default()
-}
-
-/// For `#[serde(serialize_with)]`: a u64 as a string.
-///
-/// # Errors
-/// Those of the serializer.
-pub fn u64_string<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(value)
 }
 
 /// Bytes as lower-case hex.

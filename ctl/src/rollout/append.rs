@@ -11,17 +11,18 @@ use indicatif::HumanCount;
 use rollout_proto::Session;
 
 use super::cli::AppendArgs;
+use super::error::CommandError;
 use super::{on_wait, read_input, report};
-use crate::batch::append::{Append, Appended};
-use crate::batch::error::BatchError;
 use crate::connect::ConnectArgs;
-use crate::input::files::{self, FilesError, InputFile, STDIN};
-use crate::input::scan::ScanControl;
 use crate::output::counted;
 use crate::progress::Progress;
 use crate::stdio::to_stderr;
+use rollout_batch::input::files::{self, FilesError, InputFile, STDIN};
+use rollout_batch::input::scan::ScanControl;
+use rollout_batch::submission::append::{Append, Appended};
+use rollout_batch::submission::error::BatchError;
 
-pub(super) async fn run(connect: &ConnectArgs, args: &AppendArgs) -> Result<u8, BatchError> {
+pub(super) async fn run(connect: &ConnectArgs, args: &AppendArgs) -> Result<u8, CommandError> {
     let settings = connect.settings()?;
     let progress = Arc::new(Progress::new(args.quiet));
     let (copy, files) = find(&args.files).await?;
@@ -42,7 +43,7 @@ pub(super) async fn append(
     files: &[InputFile],
     control: Arc<ScanControl>,
     progress: &Progress,
-) -> Result<(), BatchError> {
+) -> Result<(), CommandError> {
     let shown = Arc::clone(&control);
     let append =
         Append { session, namespace, name, files, options: read_input::options(), control };
@@ -58,7 +59,7 @@ pub(super) async fn append(
         Appended::Refused(scan) => {
             progress.finish();
             to_stderr(&report::errors(&scan, files, read_input::ERRORS_SHOWN));
-            Err(BatchError::Input { count: scan.error_count })
+            Err(BatchError::Input { count: scan.error_count }.into())
         }
     }
 }
@@ -75,7 +76,7 @@ fn summary(name: &str, added: u64, there: u64, rows: u64) -> String {
 /// The files, and a copy of standard input if it is one of them, because an input is read more than once.
 async fn find(
     patterns: &[String],
-) -> Result<(Option<tempfile::NamedTempFile>, Vec<InputFile>), BatchError> {
+) -> Result<(Option<tempfile::NamedTempFile>, Vec<InputFile>), CommandError> {
     let (stdin, patterns): (Vec<_>, Vec<_>) =
         patterns.iter().cloned().partition(|pattern| pattern == STDIN);
     let mut found = match patterns.is_empty() {

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use rollout_proto::v1;
 
 use super::cli::CancelArgs;
+use super::error::CommandError;
 use super::{explain, on_wait};
-use crate::batch::error::BatchError;
-use crate::batch::submit;
 use crate::connect::ConnectArgs;
-use crate::hint::namespace_flag;
 use crate::output::{count, counted};
 use crate::progress::Progress;
 use crate::stdio::to_stderr;
+use rollout_batch::hint::namespace_flag;
+use rollout_batch::submission::submit;
 
-pub(super) async fn run(connect: &ConnectArgs, args: &CancelArgs) -> Result<u8, BatchError> {
+pub(super) async fn run(connect: &ConnectArgs, args: &CancelArgs) -> Result<u8, CommandError> {
     let settings = connect.settings()?;
     let progress = Arc::new(Progress::new(args.quiet));
     let client = settings.client(Some(on_wait(&progress)))?;
@@ -26,7 +26,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &CancelArgs) -> Result<u8, 
     let (mut text, mut worst) = (String::new(), 0_u8);
     for run in &args.runs {
         let cancelled = submit::cancel(&session, &settings.namespace, run, &args.reason).await;
-        match cancelled.map_err(BatchError::from) {
+        match cancelled.map_err(CommandError::from) {
             Ok(now) => text += &summary(run, &settings.namespace, now),
             Err(error) if args.runs.len() == 1 => {
                 progress.finish();

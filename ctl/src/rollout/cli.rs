@@ -11,9 +11,9 @@ use super::outcome::OutcomeFormat;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::dev::DevArgs;
-use crate::export::follow::OutcomeFilter;
-use crate::export::format::OutputFormat;
-use crate::export::local_dir;
+use rollout_batch::export::follow::OutcomeFilter;
+use rollout_batch::export::format::OutputFormat;
+use rollout_batch::export::local_dir;
 
 /// Run batch inference on a fleet of workers: every row exactly once, in order, despite failures
 #[derive(Debug, Parser)]

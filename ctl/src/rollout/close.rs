@@ -6,15 +6,15 @@
 use std::sync::Arc;
 
 use super::cli::CloseArgs;
+use super::error::CommandError;
 use super::on_wait;
-use crate::batch::close::{self, Closed};
-use crate::batch::error::BatchError;
 use crate::connect::ConnectArgs;
 use crate::output::counted;
 use crate::progress::Progress;
 use crate::stdio::to_stderr;
+use rollout_batch::submission::close::{self, Closed};
 
-pub(super) async fn run(connect: &ConnectArgs, args: &CloseArgs) -> Result<u8, BatchError> {
+pub(super) async fn run(connect: &ConnectArgs, args: &CloseArgs) -> Result<u8, CommandError> {
     let settings = connect.settings()?;
     let progress = Arc::new(Progress::new(args.quiet));
     let client = settings.client(Some(on_wait(&progress)))?;

@@ -11,19 +11,20 @@ use rollout_proto::v1;
 use rollout_storage::BlobStore;
 
 use super::cli::BatchArgs;
+use super::error::CommandError;
 use super::outcome::OutcomeFormat;
 use super::plan::{self, Plan};
 use super::report;
-use crate::batch::cluster_speed::ClusterSpeed;
-use crate::batch::config::BatchConfig;
-use crate::batch::error::BatchError;
-use crate::batch::speed::Speed;
-use crate::batch::tokens::{self, Counted, Counting, Tokenizer, TokensError};
-use crate::batch::{spec, upload};
-use crate::export::owner::Claim;
-use crate::input::files::InputFile;
-use crate::input::scan::{Scan, ScanControl, ScanOptions, SinkClosed};
 use crate::stdio::to_stderr;
+use rollout_batch::export::owner::Claim;
+use rollout_batch::input::files::InputFile;
+use rollout_batch::input::scan::{Scan, ScanControl, ScanOptions, SinkClosed};
+use rollout_batch::submission::cluster_speed::ClusterSpeed;
+use rollout_batch::submission::config::BatchConfig;
+use rollout_batch::submission::error::BatchError;
+use rollout_batch::submission::speed::Speed;
+use rollout_batch::submission::tokens::{self, Counted, Counting, Tokenizer, TokensError};
+use rollout_batch::submission::{spec, upload};
 
 /// The tokenizer that counts tokens, if a Python was named.
 pub(super) fn tokenizer(args: &BatchArgs, run_spec: &v1::RunSpec) -> Option<Tokenizer> {
@@ -47,7 +48,7 @@ pub(super) async fn run(
     files: Vec<InputFile>,
     tokenizer: Option<(Tokenizer, ClusterSpeed)>,
     format: OutcomeFormat,
-) -> Result<u8, BatchError> {
+) -> Result<u8, CommandError> {
     let (tokenizer, figures) = tokenizer.unzip();
     let figures = figures.unwrap_or_default();
     if !config.store.url.is_empty() {
@@ -77,17 +78,17 @@ pub(super) async fn run(
             counted.problem_count
         }
         Ok(None) => 0,
-        Err(error) => return Err(BatchError::Usage(format!("tokens were not counted: {error}"))),
+        Err(error) => return Err(CommandError::Usage(format!("tokens were not counted: {error}"))),
     };
     let place = claim.check();
     match scan.error_count + problems {
-        0 if scan.rows == 0 => Err(BatchError::Empty),
-        0 => place.map(|()| 0),
+        0 if scan.rows == 0 => Err(BatchError::Empty.into()),
+        0 => Ok(place.map(|()| 0)?),
         count => {
             if let Err(refused) = place {
                 to_stderr(&format!("{refused}\n"));
             }
-            Err(BatchError::Input { count })
+            Err(BatchError::Input { count }.into())
         }
     }
 }
@@ -113,7 +114,7 @@ async fn scan_and_count(
     };
     let (control, rules) = (Arc::new(ScanControl::default()), spec::rules(run_spec)?.strict());
     let sink = counting.clone();
-    let each = move |segment: crate::input::scan::FinishedSegment| match &mut *sink.lock() {
+    let each = move |segment: rollout_batch::input::scan::FinishedSegment| match &mut *sink.lock() {
         Some(counting) => counting.segment(segment.bytes).map_err(|_| SinkClosed),
         None => Err(SinkClosed),
     };

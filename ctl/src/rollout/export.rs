@@ -9,19 +9,20 @@ use rollout_proto::{Client, v1};
 use rollout_storage::BlobStore;
 
 use super::cli::ExportArgs;
+use super::error::CommandError;
 use super::on_wait;
 use super::outcome::{ExportOutcome, Written};
-use crate::batch::error::BatchError;
-use crate::batch::submit;
 use crate::connect::ConnectArgs;
-use crate::export::format::OutputFormat;
-use crate::export::output::{Layout, Output};
-use crate::export::owner::Claim;
-use crate::export::{self, Source};
-use crate::input::task::Task;
 use crate::progress::Progress;
+use rollout_batch::export::format::OutputFormat;
+use rollout_batch::export::layout::Layout;
+use rollout_batch::export::output::Output;
+use rollout_batch::export::owner::Claim;
+use rollout_batch::export::{self, Source};
+use rollout_batch::input::task::Task;
+use rollout_batch::submission::submit;
 
-pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, BatchError> {
+pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, CommandError> {
     let settings = connect.settings()?;
     let progress = Arc::new(Progress::new(args.quiet));
     let client = settings.client(Some(on_wait(&progress)))?;
@@ -30,7 +31,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, 
     let run_spec = export::full_spec(&store, &described).await?;
     let task = Task::of(run_spec.engine.as_ref().map_or("", |engine| &engine.task));
     let format = args.format.unwrap_or(OutputFormat::of_task(task));
-    format.check(task).map_err(|message| BatchError::Usage(format!("--format {message}")))?;
+    format.check(task).map_err(|message| CommandError::Usage(format!("--format {message}")))?;
     let layout = Layout { format, shard_rows: args.shard_rows.unwrap_or(0) };
     let claim = Claim {
         dir: args.output.clone(),
@@ -43,7 +44,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, 
     let (client, partial) = (&client, args.partial);
     let source = Source { client, store, described: &described, partial, format };
     let output = Output::create(&claim, &described, &run_spec)?;
-    let outcome = export::read(&source, Box::new(output), &progress).await;
+    let outcome = export::read(&source, Box::new(output), &progress.on_rows()).await;
     progress.finish();
     let written = Written::new(&outcome?, &args.output, &layout);
     let code = written.exit_code();
@@ -56,7 +57,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, 
 pub(super) async fn store_of(
     client: &Client,
     described: &v1::DescribeRunResponse,
-) -> Result<BlobStore, BatchError> {
+) -> Result<BlobStore, CommandError> {
     let own = described.spec.as_ref().map_or("", |spec| &spec.store_url);
     if !own.is_empty() {
         return Ok(BlobStore::open(own)?);

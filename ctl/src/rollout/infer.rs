@@ -20,23 +20,24 @@ use rollout_storage::BlobStore;
 use self::output_dir::RunName;
 use self::return_hint::Stage;
 use super::cli::BatchArgs;
+use super::error::CommandError;
 use super::interrupt::Interrupts;
 use super::outcome::{BatchOutcome, Written};
 use super::{dry_run, on_wait};
-use crate::batch::cluster_speed::{self, ClusterSpeed};
-use crate::batch::config::BatchConfig;
-use crate::batch::error::BatchError;
-use crate::batch::tokens::Tokenizer;
-use crate::batch::{spec, submit, watch};
-use crate::connect::ConnectArgs;
-use crate::export;
-use crate::export::output::Output;
-use crate::hint::namespace_flag;
-use crate::input::files;
-use crate::input::scan::ScanControl;
+use crate::connect::{ConnectArgs, Context};
 use crate::output::counted;
 use crate::progress::Progress;
 use crate::stdio::to_stderr;
+use rollout_batch::export;
+use rollout_batch::export::output::Output;
+use rollout_batch::hint::namespace_flag;
+use rollout_batch::input::files;
+use rollout_batch::input::scan::ScanControl;
+use rollout_batch::submission::cluster_speed::{self, ClusterSpeed};
+use rollout_batch::submission::config::BatchConfig;
+use rollout_batch::submission::error::BatchError;
+use rollout_batch::submission::tokens::Tokenizer;
+use rollout_batch::submission::{spec, submit, watch};
 
 struct Batch<'a> {
     args: &'a BatchArgs,
@@ -61,7 +62,7 @@ async fn known_figures(
     spec: &v1::RunSpec,
     tokenizer: Tokenizer,
 ) -> (Tokenizer, ClusterSpeed) {
-    let figures = match connect.settings_over(&config.context()) {
+    let figures = match connect.settings_over(&Context::of_batch_file(&config)) {
         Ok(settings) => match (settings.client(None), &spec.engine) {
             (Ok(client), Some(engine)) => {
                 cluster_speed::fetch(&client, &settings.namespace, engine).await
@@ -73,14 +74,14 @@ async fn known_figures(
     (Tokenizer { model_len: figures.room, ..tokenizer }, figures)
 }
 
-pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, BatchError> {
+pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, CommandError> {
     let mut config = args.read_batch_file()?;
     config.run.canary = args.canary.unwrap_or(config.run.canary);
     let RunName { name, generated } = RunName::find(args, &config)?;
     if args.dry_run {
         return Box::pin(try_out(connect, args, config, name)).await;
     }
-    let settings = connect.settings_over(&config.context())?;
+    let settings = connect.settings_over(&Context::of_batch_file(&config))?;
     let progress = Arc::new(Progress::new(args.quiet));
     let client = settings.client(Some(on_wait(&progress)))?;
     let resumed = args.resume.is_some().then_some((&client, &*settings.namespace, &*name));
@@ -106,7 +107,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, B
         () = interrupts.next() => Err(batch.interrupted()),
     };
     batch.progress.finish();
-    if let Err(BatchError::Client(_)) = &outcome
+    if let Err(CommandError::Batch(BatchError::Client(_))) = &outcome
         && matches!(batch.stage(), Stage::Submitting | Stage::Watching)
     {
         batch.print_return_hint();
@@ -123,7 +124,7 @@ async fn try_out(
     args: &BatchArgs,
     mut config: BatchConfig,
     name: String,
-) -> Result<u8, BatchError> {
+) -> Result<u8, CommandError> {
     task::decide(&mut config, None).await?;
     let spec = spec::run_spec(&config)?;
     let files = files::find(&config.input.glob.list(), &config.dir).await?;
@@ -131,13 +132,13 @@ async fn try_out(
         Some(tokenizer) => Some(Box::pin(known_figures(connect, &config, &spec, tokenizer)).await),
         None => None,
     };
-    let settings = connect.settings_over(&config.context());
+    let settings = connect.settings_over(&Context::of_batch_file(&config));
     let claim = output_dir::claim(args, &config, settings.ok().map(|at| at.namespace), name);
     dry_run::run((&config, &claim, &spec), files, tokenizer, args.report).await
 }
 
 impl Batch<'_> {
-    async fn work(&self) -> Result<u8, BatchError> {
+    async fn work(&self) -> Result<u8, CommandError> {
         let session = self.client.open_session("rollout infer batch").await?;
         *self.session.lock() = Some(session.clone());
         let url = match self.config.store.url.as_str() {
@@ -177,7 +178,7 @@ impl Batch<'_> {
         }
     }
 
-    async fn wait_and_write(&self, store: BlobStore) -> Result<Written, BatchError> {
+    async fn wait_and_write(&self, store: BlobStore) -> Result<Written, CommandError> {
         let mut printed = String::new();
         let seen = |run: &v1::RunSummary| {
             let note = self.remark(run);
@@ -191,7 +192,7 @@ impl Batch<'_> {
         };
         let ended = watch::follow(&self.client, &self.namespace, &self.name(), seen).await?;
         if let Some(error) = BatchError::of_end(&ended) {
-            return Err(error);
+            return Err(error.into());
         }
         self.enter(Stage::Writing);
         let described = submit::describe(&self.client, &self.namespace, &self.name()).await?;
@@ -204,7 +205,7 @@ impl Batch<'_> {
             format: layout.format,
         };
         let output = Output::create(&self.claim(), &described, &self.spec)?;
-        let read = export::read(&source, Box::new(output), &self.progress).await?;
+        let read = export::read(&source, Box::new(output), &self.progress.on_rows()).await?;
         self.progress.finish();
         Ok(Written::new(&read, dir, &layout))
     }
@@ -231,14 +232,14 @@ impl Batch<'_> {
     }
 
     /// Ends the command at a signal. The run continues.
-    fn interrupted(&self) -> BatchError {
+    fn interrupted(&self) -> CommandError {
         self.control.stop.store(true, Ordering::Relaxed);
         self.progress.finish();
         match self.stage().without_a_run().filter(|_| self.args.resume.is_none()) {
             Some(told) => to_stderr(told),
             None => self.print_return_hint(),
         }
-        BatchError::Interrupted
+        CommandError::Interrupted
     }
 
     fn print_return_hint(&self) {

@@ -4,17 +4,18 @@
 //! about a written output goes to stderr. The JSON is versioned like that of `rolloutctl`.
 //! Absent: commands that fail; they print the reason on stderr, and their exit status gives its kind.
 
+use super::error::CommandError;
 use std::path::Path;
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::batch::error::{BatchError, ROWS_FAILED};
-use crate::export::ReadOutcome;
-use crate::export::failures::FailureKind;
-use crate::export::output::Layout;
 use crate::output::{self, Format, Report, count, counted, u64_string};
 use crate::stdio::to_stderr;
+use rollout_batch::export::ReadOutcome;
+use rollout_batch::export::failures::FailureKind;
+use rollout_batch::export::layout::Layout;
+use rollout_batch::submission::error::{BatchError, ROWS_FAILED};
 
 /// How a command says what came of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -28,12 +29,12 @@ pub(super) enum OutcomeFormat {
 
 impl OutcomeFormat {
     /// Prints a report to stdout.
-    pub(super) fn print<R: Report>(self, report: &R) -> Result<(), BatchError> {
+    pub(super) fn print<R: Report>(self, report: &R) -> Result<(), CommandError> {
         output::emit(self.format(), report).map_err(unprinted)
     }
 
     /// Prints one of several reports to stdout; a JSON document is then one line.
-    pub(super) fn print_next<R: Report>(self, report: &R) -> Result<(), BatchError> {
+    pub(super) fn print_next<R: Report>(self, report: &R) -> Result<(), CommandError> {
         output::emit_next(self.format(), report).map_err(unprinted)
     }
 
@@ -45,7 +46,7 @@ impl OutcomeFormat {
     }
 
     /// Prints the report of a written output: JSON on stdout, or text on stderr.
-    pub(super) fn print_written<R: Report>(self, report: &R) -> Result<(), BatchError> {
+    pub(super) fn print_written<R: Report>(self, report: &R) -> Result<(), CommandError> {
         match self {
             Self::Json => self.print(report),
             Self::Table => {
@@ -56,8 +57,9 @@ impl OutcomeFormat {
     }
 }
 
-fn unprinted(error: anyhow::Error) -> BatchError {
-    BatchError::Output { path: "standard output".into(), source: std::io::Error::other(error) }
+fn unprinted(error: anyhow::Error) -> CommandError {
+    let source = std::io::Error::other(error);
+    BatchError::Output { path: "standard output".into(), source }.into()
 }
 
 /// A run's written output.
@@ -219,7 +221,7 @@ impl Report for VerifyOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::Totals;
+    use rollout_batch::export::Totals;
 
     fn written(failed: u64) -> Written {
         let totals = Totals { rows: 8, done: 8 - failed, failed, ..Totals::default() };

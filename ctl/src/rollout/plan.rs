@@ -10,13 +10,13 @@ use rollout_proto::v1;
 use serde::Serialize;
 
 use super::report;
-use crate::batch::spec;
-use crate::batch::speed::Speed;
-use crate::batch::tokens::Counted;
-use crate::export::owner::Claim;
-use crate::input::files::InputFile;
-use crate::input::scan::{LineError, Scan};
 use crate::output::{Report, u64_string};
+use rollout_batch::export::owner::Claim;
+use rollout_batch::input::files::InputFile;
+use rollout_batch::input::scan::{LineError, Scan};
+use rollout_batch::submission::spec;
+use rollout_batch::submission::speed::Speed;
+use rollout_batch::submission::tokens::Counted;
 
 /// The maximum of listed errors, and of listed warnings.
 pub(super) const LISTED_MAX: usize = 1000;
@@ -141,7 +141,7 @@ impl Plan {
     ) {
         let time =
             speed.as_ref().map(|(_, speed)| speed.estimate(counted.rows, counted.prompt_tokens));
-        let problem = |problem: &crate::batch::tokens::Problem| Problem {
+        let problem = |problem: &rollout_batch::submission::tokens::Problem| Problem {
             row: problem.row,
             code: problem.code.clone(),
             message: problem.message.clone(),

@@ -8,14 +8,14 @@ use std::path::Path;
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use rollout_proto::v1;
 
-use crate::batch::job::Submitted;
-use crate::batch::spec;
-use crate::batch::speed::Speed;
-use crate::batch::tokens::Counted;
-use crate::input::csv;
-use crate::input::files::InputFile;
-use crate::input::scan::{LineError, Scan};
 use crate::output;
+use rollout_batch::input::csv;
+use rollout_batch::input::files::InputFile;
+use rollout_batch::input::scan::{LineError, Scan};
+use rollout_batch::submission::job::Submitted;
+use rollout_batch::submission::spec;
+use rollout_batch::submission::speed::Speed;
+use rollout_batch::submission::tokens::Counted;
 
 /// The errors of an input, one a line: file, line, column.
 pub(super) fn errors(scan: &Scan, files: &[InputFile], max: usize) -> String {

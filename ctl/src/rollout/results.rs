@@ -7,18 +7,19 @@ use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 
 use super::cli::ResultsArgs;
+use super::error::CommandError;
 use super::export::store_of;
 use super::on_wait;
-use crate::batch::config::BatchConfig;
-use crate::batch::error::BatchError;
-use crate::batch::submit;
-use crate::connect::ConnectArgs;
-use crate::export::follow::{Follow, Selection};
+use crate::connect::{ConnectArgs, Context};
 use crate::progress::Progress;
+use rollout_batch::export::follow::{Follow, Selection};
+use rollout_batch::submission::config::BatchConfig;
+use rollout_batch::submission::error::BatchError;
+use rollout_batch::submission::submit;
 
-pub(super) async fn run(connect: &ConnectArgs, args: &ResultsArgs) -> Result<u8, BatchError> {
+pub(super) async fn run(connect: &ConnectArgs, args: &ResultsArgs) -> Result<u8, CommandError> {
     let settings = match &args.config {
-        Some(file) => connect.settings_over(&BatchConfig::read(file)?.context())?,
+        Some(file) => connect.settings_over(&Context::of_batch_file(&BatchConfig::read(file)?))?,
         None => connect.settings()?,
     };
     let progress = Arc::new(Progress::new(args.quiet));
@@ -30,7 +31,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &ResultsArgs) -> Result<u8,
     let following = Follow::new(&client, name, described, store, selection);
     let run = following.run(args.follow, &mut print).await?;
     match BatchError::of_end(&run).filter(|_| args.follow) {
-        Some(error) => Err(error),
+        Some(error) => Err(error.into()),
         None => Ok(0),
     }
 }

@@ -8,23 +8,24 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::cli::VerifyArgs;
+use super::error::CommandError;
 use super::export::store_of;
 use super::outcome::VerifyOutcome;
 use super::{explain, on_wait};
-use crate::batch::error::BatchError;
-use crate::batch::submit;
 use crate::connect::{ConnectArgs, ConnectSettings};
-use crate::export::format::OutputFormat;
-use crate::export::output::Layout;
-use crate::export::{self, Source, verify};
 use crate::progress::Progress;
 use crate::stdio::to_stderr;
+use rollout_batch::export::format::OutputFormat;
+use rollout_batch::export::layout::Layout;
+use rollout_batch::export::{self, Source, verify};
+use rollout_batch::submission::error::BatchError;
+use rollout_batch::submission::submit;
 
-pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, BatchError> {
+pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, CommandError> {
     let several = args.runs.len() > 1;
     if several && args.output.is_some() {
         let message = "--output names the directory of one run: give one name";
-        return Err(BatchError::Usage(message.to_owned()));
+        return Err(CommandError::Usage(message.to_owned()));
     }
     let settings = connect.settings()?;
     let mut worst = 0_u8;
@@ -50,7 +51,7 @@ async fn verify_one(
     args: &VerifyArgs,
     run: &str,
     progress: &Arc<Progress>,
-) -> Result<VerifyOutcome, BatchError> {
+) -> Result<VerifyOutcome, CommandError> {
     let client = settings.client(Some(on_wait(progress)))?;
     let described = submit::describe(&client, &settings.namespace, run).await?;
     let store = store_of(&client, &described).await?;
@@ -62,7 +63,7 @@ async fn verify_one(
     let format = layout.map_or(default, |layout| layout.format);
     let source = Source { client: &client, store, described: &described, partial: false, format };
     let output = args.output.as_deref().zip(layout);
-    let verified = verify::verify(&source, output, progress).await?;
+    let verified = verify::verify(&source, output, &progress.on_rows()).await?;
     let totals = verified.totals;
     Ok(VerifyOutcome {
         namespace: settings.namespace.clone(),

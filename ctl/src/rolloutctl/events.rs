@@ -15,13 +15,13 @@ use self::line::EventLine;
 use self::since::{Chosen, Since, TAIL_MAX};
 use crate::completer::{self, Names};
 use crate::connect::ConnectSettings;
-use crate::event_stream::{EventStream, LogPosition, Start, StreamItem};
-use crate::hint::namespace_flag;
 use crate::output::{self, Format, write_stdout};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::run_summary::now_wall_ms;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::stdio::{print_note, to_stderr};
+use rollout_batch::event_stream::{EventStream, LogPosition, Start, StreamItem};
+use rollout_batch::hint::namespace_flag;
 
 /// Which events, from where.
 #[derive(Debug, Args)]

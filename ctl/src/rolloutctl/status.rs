@@ -26,9 +26,9 @@ pub(in crate::rolloutctl) use self::ask::{MemberAnswer, ask_each, ask_one};
 pub(in crate::rolloutctl) use self::merge::merge;
 use super::Failure;
 use super::remaining_validity::RemainingValidity;
-use crate::hint::namespace_flag;
 use crate::output::{self, counted, u64_string};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
+use rollout_batch::hint::namespace_flag;
 
 /// The members' combined view of the cluster.
 #[derive(Debug, Clone, Default, Serialize)]

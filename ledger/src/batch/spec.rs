@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a spec never changes after the run was created, except for its deadline (`set_deadline.rs`) and its
 //! weight (`set_weight.rs`); two submissions with the same spec digest are the same run. `same_spec` in
-//! `ctl/src/batch/revision.rs` leaves out these two.
+//! `batch/src/submission/revision.rs` leaves out these two.
 
 use crate::batch::store_access::StoreAccess;
 use crate::kernel::condition;

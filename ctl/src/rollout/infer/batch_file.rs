@@ -4,12 +4,13 @@
 //! other. A different file with this name is refused, never replaced.
 //! Absent: the keys of a batch file (`batch::config`).
 
+use super::super::error::CommandError;
 use std::path::{Path, PathBuf};
 
-use crate::batch::config::BatchConfig;
-use crate::batch::error::BatchError;
-use crate::export::atomic_file::{self, Replace};
 use crate::rollout::cli::BatchArgs;
+use rollout_batch::export::atomic_file::{self, Replace};
+use rollout_batch::submission::config::BatchConfig;
+use rollout_batch::submission::error::BatchError;
 
 const NAME: &str = "batch.toml";
 
@@ -55,7 +56,7 @@ impl BatchArgs {
     }
 
     /// Reads the batch file, or checks the flags that replace it.
-    pub(super) fn read_batch_file(&self) -> Result<BatchConfig, BatchError> {
+    pub(super) fn read_batch_file(&self) -> Result<BatchConfig, CommandError> {
         match &self.config {
             Some(path) => Ok(BatchConfig::read(path)?),
             None => {
@@ -67,7 +68,7 @@ impl BatchArgs {
     }
 
     /// Writes the batch file into the output directory, if the command names none.
-    pub(super) fn write_batch_file(&self) -> Result<(), BatchError> {
+    pub(super) fn write_batch_file(&self) -> Result<(), CommandError> {
         if self.config.is_some() {
             return Ok(());
         }
@@ -79,7 +80,7 @@ impl BatchArgs {
         }
         match std::fs::read_to_string(&path).map_err(failed)? == text {
             true => Ok(()),
-            false => Err(BatchError::Usage(format!(
+            false => Err(CommandError::Usage(format!(
                 "{0} belongs to a batch with other flags: choose another --output, or run that batch with --config {0}",
                 path.display()
             ))),
@@ -96,9 +97,9 @@ impl BatchArgs {
     }
 }
 
-fn here() -> Result<PathBuf, BatchError> {
+fn here() -> Result<PathBuf, CommandError> {
     std::env::current_dir().map_err(|error| {
-        BatchError::Usage(format!("the working directory cannot be read: {error}"))
+        CommandError::Usage(format!("the working directory cannot be read: {error}"))
     })
 }
 

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use rollout_proto::{ErrorCode, Session, v1};
 
+use super::super::error::CommandError;
 use super::Batch;
-use crate::batch::error::BatchError;
-use crate::batch::revision::{self, Choice, Family};
-use crate::batch::{spec, submit, upload, watch};
-use crate::export::parts::digest_of;
-use crate::input::files::InputFile;
 use crate::rollout::read_input;
+use rollout_batch::export::parts::digest_of;
+use rollout_batch::input::files::InputFile;
+use rollout_batch::submission::error::BatchError;
+use rollout_batch::submission::revision::{self, Choice, Family};
+use rollout_batch::submission::{spec, submit, upload, watch};
 
 impl Batch<'_> {
     /// Which run the input means: an existing one, or its next revision.
@@ -22,7 +23,7 @@ impl Batch<'_> {
         session: &Session,
         family: &Family,
         files: &[InputFile],
-    ) -> Result<Choice, BatchError> {
+    ) -> Result<Choice, CommandError> {
         let Some(latest) = family.latest() else { return Ok(Choice::New(self.name())) };
         let described = submit::describe(&self.client, &self.namespace, &latest.name).await?;
         if let Some(choice) = self.compare(session, &described, files).await? {
@@ -32,7 +33,7 @@ impl Batch<'_> {
             Some(run) if !self.args.replace => {
                 let counts = run.counts.unwrap_or_default();
                 let (name, done) = (run.name.clone(), counts.done + counts.failed);
-                Err(BatchError::Revised { name, done, rows: counts.rows })
+                Err(BatchError::Revised { name, done, rows: counts.rows }.into())
             }
             _ => Ok(Choice::New(family.next()?)),
         }
@@ -44,7 +45,7 @@ impl Batch<'_> {
         session: &Session,
         name: &str,
         files: &[InputFile],
-    ) -> Result<Choice, BatchError> {
+    ) -> Result<Choice, CommandError> {
         if self.args.keep_open {
             // Even if it is closed: rows that the run has are not an error.
             return Ok(Choice::Append(name.to_owned()));
@@ -62,7 +63,7 @@ impl Batch<'_> {
         session: &Session,
         described: &v1::DescribeRunResponse,
         files: &[InputFile],
-    ) -> Result<Option<Choice>, BatchError> {
+    ) -> Result<Option<Choice>, CommandError> {
         let run = described.run.clone().unwrap_or_default();
         use v1::RunState::{Cancelled, DeadlineExceeded, Deleting};
         if matches!(run.state(), Deleting | Cancelled | DeadlineExceeded) {
@@ -97,7 +98,7 @@ impl Batch<'_> {
         }
         match choice {
             None if !run.input_closed && !self.args.replace => {
-                Err(BatchError::OpenWithOthers { namespace: run.namespace, name: run.name })
+                Err(BatchError::OpenWithOthers { namespace: run.namespace, name: run.name }.into())
             }
             choice => Ok(choice),
         }
@@ -131,7 +132,7 @@ impl Batch<'_> {
         &self,
         session: &Session,
         family: &Family,
-    ) -> Result<(), BatchError> {
+    ) -> Result<(), CommandError> {
         for run in family.unended() {
             let reason = format!("replaced by {}", self.name());
             match submit::cancel(session, &self.namespace, &run.name, &reason).await {

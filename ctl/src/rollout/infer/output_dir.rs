@@ -4,14 +4,15 @@
 //! one that did.
 //! Absent: the rules of who may write there (`export::owner`).
 
+use super::super::error::CommandError;
 use super::Batch;
-use crate::batch::config::BatchConfig;
-use crate::batch::error::BatchError;
-use crate::batch::name::{self, RUN_ID_FILE};
-use crate::batch::revision::{self, Family};
-use crate::export::owner::{BatchFile, Claim};
 use crate::rollout::cli::BatchArgs;
 use crate::stdio::to_stderr;
+use rollout_batch::export::owner::{BatchFile, Claim};
+use rollout_batch::submission::config::BatchConfig;
+use rollout_batch::submission::error::BatchError;
+use rollout_batch::submission::name::{self, RUN_ID_FILE};
+use rollout_batch::submission::revision::{self, Family};
 
 /// The run's name, and whether it was generated here, not given or remembered.
 pub(super) struct RunName {
@@ -21,10 +22,10 @@ pub(super) struct RunName {
 
 impl RunName {
     /// `--resume`, else `--name`, else the file's, else that of the output directory, else a new one.
-    pub(super) fn find(args: &BatchArgs, config: &BatchConfig) -> Result<Self, BatchError> {
+    pub(super) fn find(args: &BatchArgs, config: &BatchConfig) -> Result<Self, CommandError> {
         let chosen = |name| Ok(Self { name, generated: false });
         if let Some(given) = args.resume.clone().or(args.name.clone()) {
-            name::check(&given).map_err(BatchError::Usage)?;
+            name::check(&given).map_err(CommandError::Usage)?;
             return chosen(given);
         }
         if let Some(named) = &config.run.name {
@@ -62,7 +63,7 @@ impl Batch<'_> {
 
     /// Runs before anything is uploaded. It reserves the directory for this batch file and stores a generated name
     /// there, so that several commands that begin at once all mean one run.
-    pub(super) fn reserve(&self) -> Result<(), BatchError> {
+    pub(super) fn reserve(&self) -> Result<(), CommandError> {
         self.args.write_batch_file()?;
         let claim = self.claim_for(Claim::reserve)?;
         if self.args.resume.is_some() {

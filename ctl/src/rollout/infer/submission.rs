@@ -9,20 +9,21 @@ use std::sync::Arc;
 use rollout_proto::{Session, v1};
 use rollout_storage::BlobStore;
 
+use super::super::error::CommandError;
 use super::Batch;
 use super::return_hint::Stage;
-use crate::batch::error::BatchError;
-use crate::batch::job::{self, Job, Prepared};
-use crate::batch::revision::{self, Choice, Family};
-use crate::batch::submit;
-use crate::export;
-use crate::input::files;
 use crate::rollout::{append, read_input, report};
 use crate::stdio::to_stderr;
+use rollout_batch::export;
+use rollout_batch::input::files;
+use rollout_batch::submission::error::BatchError;
+use rollout_batch::submission::job::{self, Job, Prepared};
+use rollout_batch::submission::revision::{self, Choice, Family};
+use rollout_batch::submission::submit;
 
 impl Batch<'_> {
     /// With `--resume`: true if the run has its complete input, so that nothing must be read.
-    pub(super) async fn attach(&self, session: &Session) -> Result<bool, BatchError> {
+    pub(super) async fn attach(&self, session: &Session) -> Result<bool, CommandError> {
         if self.args.resume.is_none() {
             return Ok(false);
         }
@@ -58,7 +59,7 @@ impl Batch<'_> {
         &self,
         session: &Session,
         described: &v1::DescribeRunResponse,
-    ) -> Result<Option<v1::RunSpec>, BatchError> {
+    ) -> Result<Option<v1::RunSpec>, CommandError> {
         let store = revision::store_of(described, session.store_url())?;
         let spec = export::full_spec(&store, described).await?;
         let is_same = revision::same_spec(&spec, &self.spec, session.store_url());
@@ -69,7 +70,7 @@ impl Batch<'_> {
         &self,
         session: &Session,
         store: BlobStore,
-    ) -> Result<(), BatchError> {
+    ) -> Result<(), CommandError> {
         let files = files::find(&self.config.input.glob.list(), &self.config.dir).await?;
         self.reserve()?;
         let family = Family::find(&self.client, &self.namespace, &self.name()).await?;
@@ -110,13 +111,13 @@ impl Batch<'_> {
     }
 
     /// Refuses a new run if fewer workers are ready than the batch file requires. An existing run continues.
-    async fn check_workers(&self) -> Result<(), BatchError> {
+    async fn check_workers(&self) -> Result<(), CommandError> {
         let (None, Some(expected)) = (self.args.workers, self.config.workers.count) else {
             return Ok(());
         };
         let ready = submit::workers_ready(&self.client, &self.namespace).await?;
         match ready < expected as usize {
-            true => Err(BatchError::FewWorkers { expected, ready }),
+            true => Err(BatchError::FewWorkers { expected, ready }.into()),
             false => Ok(()),
         }
     }
@@ -127,7 +128,7 @@ impl Batch<'_> {
         job: &Job,
         family: &Family,
         choice: &Choice,
-    ) -> Result<(), BatchError> {
+    ) -> Result<(), CommandError> {
         let prepared = self.prepare(job).await?;
         if matches!(choice, Choice::New(_)) {
             self.enter(Stage::ReusingResults);
@@ -151,7 +152,7 @@ impl Batch<'_> {
     }
 
     /// Makes the input durable. An invalid input never causes a running run to be cancelled.
-    async fn prepare(&self, job: &Job) -> Result<Prepared, BatchError> {
+    async fn prepare(&self, job: &Job) -> Result<Prepared, CommandError> {
         let control = &self.control;
         let prepared = tokio::select! {
             prepared = job::prepare(job, read_input::options(), Arc::clone(control)) => prepared?,

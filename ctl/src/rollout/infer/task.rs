@@ -4,23 +4,23 @@
 //! its input looks like.
 //! Absent: what the rows of a task are.
 
+use super::super::error::CommandError;
 use rollout_proto::Client;
 use rollout_storage::BlobStore;
 
-use crate::batch::config::BatchConfig;
-use crate::batch::error::BatchError;
-use crate::batch::submit;
-use crate::export;
-use crate::input::detect;
-use crate::input::files;
-use crate::input::scan::ScanError;
-use crate::input::task::Task;
+use rollout_batch::export;
+use rollout_batch::input::detect;
+use rollout_batch::input::files;
+use rollout_batch::input::scan::ScanError;
+use rollout_batch::input::task::Task;
+use rollout_batch::submission::config::BatchConfig;
+use rollout_batch::submission::submit;
 
 /// Decides the task. `resumed` is the resumed run: namespace and name.
 pub(super) async fn decide(
     config: &mut BatchConfig,
     resumed: Option<(&Client, &str, &str)>,
-) -> Result<(), BatchError> {
+) -> Result<(), CommandError> {
     if !config.is_undecided() {
         return Ok(());
     }

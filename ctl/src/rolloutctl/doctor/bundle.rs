@@ -16,11 +16,11 @@ use serde::Serialize;
 
 use super::{DoctorArgs, running};
 use crate::connect::ConnectArgs;
-use crate::event_stream::{EventStream, LogPosition, Start, StreamItem};
 use crate::output::counted;
 use crate::output::{Format, Report, render};
 use crate::rolloutctl::events::line::EventLine;
 use crate::rolloutctl::{Failure, alarm, member, status};
+use rollout_batch::event_stream::{EventStream, LogPosition, Start, StreamItem};
 
 /// How many of the newest events are included.
 const EVENTS_MAX: usize = 2_000;

@@ -16,7 +16,6 @@ use super::finding::{Finding, Findings};
 use super::round_trips::{self, RoundTrips};
 use super::{DoctorArgs, REFUSED, expiry, life, space};
 use crate::connect::ConnectArgs;
-use crate::hint::namespace_flag;
 use crate::output::{counted, duration};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::distrust::{REVOKED_FIX, USE_TLS};
@@ -24,6 +23,7 @@ use crate::rolloutctl::status::certificate_alarms::ANOTHER_ISSUER;
 use crate::rolloutctl::status::{
     self, DISTRUSTED, MemberAnswer, MemberLine, Survey, distrust, fix,
 };
+use rollout_batch::hint::namespace_flag;
 
 /// A member that lacks more entries than this lags by more than a heartbeat.
 const BEHIND_MAX: u64 = 10_000;

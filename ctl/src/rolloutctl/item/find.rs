@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use super::super::exit::Failure;
 use super::run_objects::RunObjects;
-use crate::export::listing;
-use crate::export::parts::{digest_of, fetch};
+use rollout_batch::export::listing;
+use rollout_batch::export::parts::{digest_of, fetch};
 
 /// Segments that are read concurrently.
 const SEGMENTS_AHEAD: usize = 4;

@@ -6,12 +6,12 @@ use serde::Serialize;
 use super::super::exit::Failure;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
-use crate::hint::namespace_flag;
 use crate::output::counted;
 use crate::output::{self, Format, Report, u64_string};
 use crate::rolloutctl::dry_run::{Checked, Plan, Planned, PlannedRequest, Reader, one, planned};
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
+use rollout_batch::hint::namespace_flag;
 
 /// Rows named on one command line.
 const ROWS_MAX: usize = 10_000;

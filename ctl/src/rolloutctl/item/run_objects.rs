@@ -5,7 +5,7 @@
 use rollout_proto::{Client, ClientError, v1};
 use rollout_storage::{BlobError, BlobStore};
 
-use crate::batch::submit;
+use rollout_batch::submission::submit;
 
 /// A run, and the store of its objects or the reason why that cannot be opened.
 pub(super) struct RunObjects {

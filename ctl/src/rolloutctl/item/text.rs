@@ -7,8 +7,8 @@ use rollout_proto::v1;
 use rollout_storage::BlobStore;
 use serde::Serialize;
 
-use crate::export::parts::{digest_of, fetch};
 use crate::output::u64_string;
+use rollout_batch::export::parts::{digest_of, fetch};
 
 /// How much of a text is read, in bytes.
 const TEXT_BYTES_MAX: u64 = 1 << 20;

@@ -18,7 +18,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::coordinator;
 use super::summary::{SnapshotFile, unusable};
 use crate::connect::ConnectArgs;
-use crate::leader_stream::LeaderStream;
 use crate::output::{self, Format, counted};
 use crate::progress::Progress;
 use crate::rolloutctl::Failure;
@@ -26,6 +25,7 @@ use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
 use crate::rolloutctl::status;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::stdio;
+use rollout_batch::leader_stream::LeaderStream;
 
 /// How many streams may break off: more than a rolling restart causes. Each new one transfers the whole ledger again.
 const BROKEN_OFF_MAX: u32 = 8;

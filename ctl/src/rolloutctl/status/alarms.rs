@@ -6,8 +6,8 @@
 use serde::Serialize;
 
 use super::{AWAITING_REPLACE, DISTRUSTED, StuckRun, Survey, certificate_alarms, distrust, fix};
-use crate::hint::namespace_flag;
 use crate::output::counted;
+use rollout_batch::hint::namespace_flag;
 
 /// What to do if a disk has little room.
 const DISK_FIX: &str = "free space there, or: rolloutctl errors explain RO-4005";

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use rollout_ctl::batch::config::BatchConfig;
-use rollout_ctl::batch::spec;
+use rollout_batch::export::manifest::Manifest;
+use rollout_batch::submission::config::BatchConfig;
+use rollout_batch::submission::spec;
 use rollout_ctl::connect::{Context, Contexts};
-use rollout_ctl::export::manifest::Manifest;
 
 use super::file_of;
 
@@ -34,7 +34,7 @@ fn other_file(kind: u8, rest: &[u8]) {
         3 => contexts(rest),
         4 => drop(rollout_proto::fuzzing::members_file(rest)),
         5 => drop(serde_json::from_slice::<Manifest>(rest)),
-        6 => drop(rollout_ctl::fuzzing::output_record(rest)),
+        6 => drop(rollout_batch::export::fuzzing::output_record(rest)),
         7 => {
             let _ = rollout_worker::fuzzing::state(rest);
             let path = file_of("IDENTITY", rest);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use rollout_ctl::batch::spec;
-use rollout_ctl::input::files::InputFile;
-use rollout_ctl::input::scan::{FinishedSegment, ScanControl, ScanError, ScanOptions, scan};
+use rollout_batch::input::files::InputFile;
+use rollout_batch::input::scan::{FinishedSegment, ScanControl, ScanError, ScanOptions, scan};
+use rollout_batch::submission::spec;
 use rollout_proto::v1;
 use rollout_storage::Segment;
 

@@ -49,7 +49,7 @@ fn export(mut bytes: &[u8]) {
     let Ok(listed) = v1::ReadResultsResponse::decode(listed) else { return };
     let objects = std::iter::from_fn(|| take_sized(&mut bytes)).take(8);
     let objects: Vec<Bytes> = objects.map(Bytes::copy_from_slice).collect();
-    let _ = futures::executor::block_on(rollout_ctl::fuzzing::results(listed, &objects));
+    let _ = futures::executor::block_on(rollout_batch::export::fuzzing::results(listed, &objects));
 }
 
 /// A rank's manifest, and the objects that it names as chunks. `None`: there is no manifest.
