@@ -34,7 +34,7 @@ pub use batch::completion_webhook::{DueWebhook, WebhookState};
 pub use batch::eligibility::{CohortNo, NeedNo};
 pub use batch::eligibility_view::Tail;
 pub use batch::run_gc::{Forgettable, Sealed};
-pub use batch::spec::{EngineSpec, RunSpec, SlotOffer};
+pub use batch::spec::{EngineSpec, ROUTES_PROPERTY, RunSpec, SlotOffer};
 pub use fleet::setting::{SettingOp, SettingView, Settings};
 pub use identity::api_key::{API_KEY_ID_LEN, ApiKeySpec, ApiKeyView, KeyLimits, KeyRole};
 pub use identity::client::MakesRoom;

@@ -2,10 +2,10 @@
 //!
 //! A *need* is what a run asks of a slot; runs that ask for the same share one. An *offer* is what a slot has; slots
 //! that have the same share one. A *cohort* is all slots of a namespace that meet exactly the same needs. A *shape*
-//! is an offer without its labels, versions and stores, which differ between hosts: if a need asks for none of these,
-//! one comparison decides for all offers of a shape. Texts and versions are compared at most once for each pair of a
-//! need and an offer. From then on, finding the run that a slot serves next is one lookup, however many slots, needs
-//! and runs there are.
+//! is an offer without the parts that differ between hosts: its stores, its labels, and its versions except the routes.
+//! If a need asks for none of these, one comparison decides for all offers of a shape. Texts and versions are compared
+//! at most once for each pair of a need and an offer. From then on, finding the run that a slot serves next is one
+//! lookup, however many slots, needs and runs there are.
 //!
 //! Needs that the same cohorts meet form a *family* ([`families`]).
 //!
@@ -15,20 +15,22 @@
 //! *Invariant:* the index is derived from runs and workers alone. The numbers of needs, offers and cohorts differ
 //! between members, so no decision depends on them: only on the turns, which order runs.
 //! Absent: what changes with every grant, such as caps of namespaces and groups, and which slots have a
-//! cordon; `free.rs` counts the slots without one.
+//! cordon; `free.rs` counts the slots without one. `routes.rs` counts the routes of the OpenAI API that offers report.
 
 mod cohorts;
 mod families;
 mod free;
+mod routes;
 #[cfg(test)]
 mod tests;
 mod turns;
 
-use crate::batch::spec::{RunSpec, SlotOffer};
+use crate::batch::spec::{ROUTES_PROPERTY, RunSpec, SlotOffer};
 use crate::batch::store_access::StoreAccess;
 use crate::kernel::id::{RunNo, SlotRef};
 use crate::kernel::visits::count_visit;
 use families::Family;
+use routes::RouteCounts;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -119,10 +121,17 @@ struct OfferKey {
 }
 
 impl OfferKey {
-    /// Its namespace, and its offer without the parts that differ between hosts.
+    /// Its namespace, and its offer without the parts that differ between hosts. The routes stay, because runs of the
+    /// OpenAI API require one each.
     fn shape(&self) -> ShapeKey {
         let SlotOffer { models, tasks, ineligible, .. } = self.offer.clone();
-        (self.namespace.clone(), SlotOffer { models, tasks, ineligible, ..SlotOffer::default() })
+        let routes = self.offer.property(ROUTES_PROPERTY);
+        let versions = routes
+            .map(|routes| (ROUTES_PROPERTY.to_owned(), routes.to_owned()))
+            .into_iter()
+            .collect();
+        let shape = SlotOffer { models, tasks, ineligible, versions, ..SlotOffer::default() };
+        (self.namespace.clone(), shape)
     }
 }
 
@@ -183,6 +192,7 @@ pub(crate) struct Eligibility {
     shape_numbers: BTreeMap<ShapeKey, ShapeNo>,
     cohorts: BTreeMap<CohortNo, Cohort>,
     cohort_numbers: BTreeMap<CohortKey, CohortNo>,
+    routes: RouteCounts,
     families: BTreeMap<FamilyNo, Family>,
     /// Families by the sums over their cohorts; one of several with the same sum.
     marks: BTreeMap<u64, FamilyNo>,
@@ -302,6 +312,7 @@ impl Eligibility {
             need.is_some_and(|need| key.offer.fits(&need.spec, &key.stores).is_ok())
         };
         let needs = needs.map(|(_, need)| *need).filter(met).collect();
+        self.routes.add(&key.namespace, &key.offer);
         let shape = self.join_shape(key.shape(), number);
         let cohort = self.join_cohort((key.namespace.clone(), needs), shape, number);
         let offer = Offer { key: key.clone(), shape, slots: BTreeSet::new(), free: 0, cohort };
@@ -313,6 +324,7 @@ impl Eligibility {
     fn remove_offer(&mut self, number: OfferNo) {
         let Some(offer) = self.offers.remove(&number) else { return };
         self.offer_numbers.remove(&offer.key);
+        self.routes.remove(&offer.key.namespace, &offer.key.offer);
         self.leave_cohort(offer.cohort, offer.shape, number);
         let Some(shape) = self.shapes.get_mut(&offer.shape) else { return };
         shape.offers.remove(&number);

@@ -46,6 +46,17 @@ impl Ledger {
         needs
     }
 
+    /// The routes of the OpenAI API that registered slots of a namespace report, sorted. A slot whose engine is
+    /// restarting, or that takes no work for now, counts too.
+    pub fn routes<'a>(&'a self, namespace: &str) -> impl Iterator<Item = &'a str> {
+        self.index.routes(namespace)
+    }
+
+    /// Whether a registered slot of a namespace reports a route, such as `/v1/embeddings`.
+    pub fn has_route(&self, namespace: &str, route: &str) -> bool {
+        self.index.has_route(namespace, route)
+    }
+
     /// Whether a slot may be given rows that another slot has not started, or runs.
     pub fn takes_others_rows(&self, slot: SlotRef) -> bool {
         let worker = self.workers.get(&slot.session);

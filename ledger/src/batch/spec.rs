@@ -10,7 +10,11 @@ use crate::kernel::limits;
 use crate::kernel::names::check_labels;
 use crate::kernel::reply::Rejection;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The property under which a slot reports the routes of the OpenAI API that its engine serves, separated by spaces:
+/// `/v1/chat/completions /v1/completions`.
+pub const ROUTES_PROPERTY: &str = "routes";
 
 /// Which engine a run needs: everything here alters results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,6 +119,16 @@ impl RunSpec {
         Ok(())
     }
 
+    /// Restricts the run to slots that report a route, such as `/v1/embeddings`. The route must not contain commas or
+    /// spaces. [`check`](Self::check) refuses a condition that is longer than [`limits::NAME_BYTES_MAX`].
+    pub fn require_route(&mut self, route: &str) {
+        let required = self.require.entry(ROUTES_PROPERTY.to_owned()).or_default();
+        if !required.split(',').any(|term| term.trim() == route) {
+            let comma = if required.is_empty() { "" } else { "," };
+            *required = format!("{required}{comma}{route}");
+        }
+    }
+
     /// blake3 of the spec in its stable encoding, without the user's name for the input: the same rows from another
     /// path are the same run.
     pub fn digest(&self) -> [u8; 32] {
@@ -148,7 +162,8 @@ pub struct SlotOffer {
     pub engine: String,
     /// Why it can take no work; empty if it can.
     pub ineligible: String,
-    /// The versions that its engine runs with, by name, and the kind of device as `gpu`.
+    /// The versions that its engine runs with, by name, the kind of device as `gpu`, and the routes that it serves as
+    /// [`ROUTES_PROPERTY`].
     pub versions: BTreeMap<String, String>,
 }
 
@@ -207,10 +222,20 @@ impl SlotOffer {
         spec: &'a RunSpec,
     ) -> impl Iterator<Item = (&'a str, &'a str, Option<&'a str>)> {
         spec.require.iter().filter_map(|(name, required)| {
-            let has = self.versions.get(name).or_else(|| self.labels.get(name));
+            let has = self.property(name);
             let met = has.is_some_and(|has| condition::meets(has, required));
-            (!met).then_some((name.as_str(), required.as_str(), has.map(String::as_str)))
+            (!met).then_some((name.as_str(), required.as_str(), has))
         })
+    }
+
+    /// What it reports under a name: a version, or else a label.
+    pub(super) fn property(&self, name: &str) -> Option<&str> {
+        self.versions.get(name).or_else(|| self.labels.get(name)).map(String::as_str)
+    }
+
+    /// The routes of the OpenAI API that it reports; each once.
+    pub(crate) fn routes(&self) -> BTreeSet<&str> {
+        self.property(ROUTES_PROPERTY).into_iter().flat_map(str::split_whitespace).collect()
     }
 
     /// The revisions that it names of a model; an unknown one is empty.
@@ -246,4 +271,45 @@ fn offers(offer: &str, engine: &EngineSpec) -> bool {
         || offer.rsplit_once('@').is_some_and(|(name, revision)| {
             named(name) && (engine.revision.is_empty() || revision == engine.revision)
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(routes: &str) -> SlotOffer {
+        let versions = [(ROUTES_PROPERTY.to_owned(), routes.to_owned())].into();
+        SlotOffer { models: vec!["m".into()], versions, ..SlotOffer::default() }
+    }
+
+    fn needs(routes: &[&str]) -> RunSpec {
+        let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
+        let mut spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
+        routes.iter().for_each(|route| spec.require_route(route));
+        spec
+    }
+
+    #[test]
+    fn a_run_that_needs_a_route_fits_only_slots_that_report_it_whole() {
+        let fits = |routes: &str, needed: &[&str]| {
+            slot(routes).fits(&needs(needed), &StoreAccess::default())
+        };
+        assert_eq!(fits("/v1/score /v1/embeddings", &["/v1/embeddings"]), Ok(()));
+        assert_eq!(fits("/v1/score", &["/score"]), Err(Mismatch::Require));
+        assert_eq!(fits("/v1/embeddings/x", &["/v1/embeddings"]), Err(Mismatch::Require));
+        assert_eq!(fits("/a /b", &["/a", "/b"]), Ok(()));
+        assert_eq!(fits("/a", &["/a", "/b"]), Err(Mismatch::Require));
+        let silent = SlotOffer { models: vec!["m".into()], ..SlotOffer::default() };
+        let spec = needs(&["/v1/score"]);
+        assert_eq!(silent.fits(&spec, &StoreAccess::default()), Err(Mismatch::Require));
+        assert_eq!(silent.fits(&needs(&[]), &StoreAccess::default()), Ok(()));
+    }
+
+    #[test]
+    fn a_route_is_required_once_and_within_the_bound_of_conditions() {
+        let twice = needs(&["/a", "/b", "/a"]);
+        assert_eq!(twice.require[ROUTES_PROPERTY], "/a,/b");
+        assert_eq!(twice.check(), Ok(()));
+        assert!(needs(&[&"/x".repeat(limits::NAME_BYTES_MAX)]).check().is_err());
+    }
 }

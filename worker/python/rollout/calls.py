@@ -99,7 +99,9 @@ class Calls:
             raise RowError(told.get("type") or "ENGINE_REFUSED_ROW", told.get("message") or "", transient=transient)
         usage = body.get("usage") or {}
         extra = response.as_extra() if task == "openai" else as_json(RESULT[task](body))
-        tokens = (usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
+        # The second names are those of the route for responses.
+        names = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
+        tokens = [usage.get(one) or usage.get(other) or 0 for one, other in names]
         return Outcome(ticket, "", "stop", *tokens, extra)
 
 

@@ -29,6 +29,8 @@ COMPLETIONS = "/v1/completions"
 CHATS = "/v1/chat/completions"
 # Transcriptions and translations, whose files are not read.
 SOUNDS = "/v1/audio/"
+# The items of its input are not the messages that the chat template gets.
+RESPONSES = "/v1/responses"
 # How a model scores a query with a document: each alone, or both in one text, with or without a separator.
 APART, SEPARATED, JOINED = "apart", "separated", "joined"
 
@@ -51,7 +53,7 @@ class Counter:
         """A row's answer; raises an error if the row would be refused."""
         openai = self._task == "openai"
         body = object_of(row.get("body"), "body") if openai else row
-        if openai and str(row.get("url")).startswith(SOUNDS):
+        if openai and str(row.get("url")).startswith((SOUNDS, RESPONSES)):
             return {"tokens": 0, "most": None}
         most, several = self._completions(row, body)
         completes = several > 0

@@ -78,16 +78,19 @@ class VllmEngine:
         self._adapters.load(self._engine)
         self._client: Any = None
         self._calls: Any = None
+        self._routes: list[str] = []
         if asks_handlers(options):
             self._make_handlers()
 
     def versions(self) -> dict[str, str]:
-        """The installed versions, and the kind of device."""
+        """The installed versions, the kind of device, and the routes that rows of the OpenAI format may use."""
         from vllm.platforms import current_platform
 
         found = {**versions(), "max_model_len": str(self._engine.model_config.max_model_len)}
         if not current_platform.is_cpu():
             found["gpu"] = current_platform.get_device_name()
+        if self._routes:
+            found["routes"] = " ".join(self._routes)
         return found
 
     def revisions(self) -> list[str]:
@@ -138,6 +141,7 @@ class VllmEngine:
         self._client = HostClient(self._engine, self._adapters, self._abort)
         serving = Serving(self._client, self._arguments, self._names, self._adapters.paths)
         self._calls = Calls(self._client, serving)
+        self._routes = serving.routes()
 
     def _abort(self, request_id: str) -> None:
         # As in `LLMEngine.abort_request`, which reserves vLLM's own names for itself.

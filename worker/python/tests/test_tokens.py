@@ -139,6 +139,10 @@ class Counts(unittest.TestCase):
     def test_a_sound_has_no_tokens_and_is_no_error(self) -> None:
         self.assertEqual(counted(request("/v1/audio/transcriptions", file_url="http://h/a.wav"), "openai"), (0, None))
 
+    def test_a_request_for_a_response_is_not_counted_and_is_no_error(self) -> None:
+        for given in ["x" * 99, [{"role": "user", "content": [{"type": "input_text", "text": "ab"}]}]]:
+            self.assertEqual(counted(request("/v1/responses", input=given), "openai"), (0, None))
+
     def test_null_counts_as_missing(self) -> None:
         messages = [{"role": "user", "content": "four"}]
         self.assertEqual(counted({"prompt": None, "messages": messages}), (4, None))

@@ -87,12 +87,16 @@ def played() -> dict[str, ModuleType]:
     modules["vllm.v1.engine.llm_engine"].LLMEngine = LLMEngine
     modules["vllm.lora.request"].LoRARequest = lambda name, number, path: SimpleNamespace(name=name, number=number)
     modules["vllm.lora.utils"].get_adapter_absolute_path = str
-    modules["vllm.platforms"].current_platform = SimpleNamespace(is_cpu=lambda: False)
+    modules["vllm.platforms"].current_platform = SimpleNamespace(
+        is_cpu=lambda: False, get_device_name=lambda: "H200"
+    )
     modules["rollout.params"].ParamsOf = lambda *_: SimpleNamespace(make=lambda *_: None)
     modules["rollout.prompts"].rendered = lambda *_: {"prompt_token_ids": [1, 2]}
     modules["rollout.client"].HostClient = lambda *_: None
     modules["rollout.calls"].Calls = Calls
-    modules["rollout.serving"].Serving = lambda client, arguments, *_: SimpleNamespace(arguments=arguments)
+    modules["rollout.serving"].Serving = lambda client, arguments, *_: SimpleNamespace(
+        arguments=arguments, routes=lambda: ["/v1/chat/completions", "/v1/completions"]
+    )
     modules["rollout.serving"].check_handlers_arguments = lambda names: None
     return modules
 
@@ -127,6 +131,10 @@ class Starts(unittest.TestCase):
         with self.assertRaises(RowError) as raised:
             self.engine(tasks=["generate"]).add(1, "openai", "m", {}, {})
         self.assertEqual(classify(raised.exception)[:2], ("invalid", "TASK_UNKNOWN"))
+
+    def test_the_routes_are_reported_of_a_block_with_handlers_alone(self) -> None:
+        self.assertEqual(self.engine().versions()["routes"], "/v1/chat/completions /v1/completions")
+        self.assertNotIn("routes", self.engine(tasks=["generate"]).versions())
 
     def test_an_unknown_adapter_is_reported_for_every_task(self) -> None:
         engine = self.engine()

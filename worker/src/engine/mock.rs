@@ -7,6 +7,7 @@
 
 mod answers;
 mod deadly_prompts;
+mod routes;
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -19,11 +20,13 @@ use anyhow::Context;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use rollout_engine_protocol::Loaded;
 use rollout_proto::v1::FailureClass;
 
 use self::deadly_prompts::Deadly;
 use super::{Completion, Engine, EngineFailure, EngineRow, timed};
 use crate::config::{EngineConfig, Tail};
+use crate::offer;
 
 /// How many rows that failed once are remembered.
 const ONCE_MAX: usize = 65_536;
@@ -201,6 +204,10 @@ impl Engine for MockEngine {
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
         futures::future::ready(Ok(())).boxed()
+    }
+
+    fn loaded(&self) -> Option<Loaded> {
+        Some(offer::routes_only(&routes::SERVED))
     }
 }
 

@@ -69,6 +69,9 @@ async fn serve(socket: UnixStream) -> io::Result<ExitCode> {
         return Ok(ExitCode::from(status));
     }
     let engine = Arc::new(MockEngine::in_own_process(&config).map_err(io::Error::other)?);
+    if let Some(loaded) = engine.loaded() {
+        frame::write(&mut write, &FromEngine::Loaded(loaded)).await?;
+    }
     frame::write(&mut write, &FromEngine::Ready).await?;
     let (out, mut messages) = mpsc::channel::<FromEngine>(MESSAGES);
     let writer = tokio::spawn(async move {

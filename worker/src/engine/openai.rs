@@ -8,6 +8,7 @@
 mod answer;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod routes;
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +17,10 @@ use std::time::Duration;
 use anyhow::Context;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
+use parking_lot::Mutex;
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use rollout_engine_protocol::Loaded;
 use rollout_proto::v1::FailureClass;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -25,12 +28,13 @@ use serde_json::{Map, Value};
 use super::request::{Input, Request};
 use super::{Completion, Engine, EngineFailure, EngineRow, timed};
 use crate::config::{EngineConfig, server_url};
+use crate::offer;
 
 const ANSWER_BYTES_MAX: usize = 15 << 20;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Paths that a row of the OpenAI Batch format may call: those that OpenAI's batch API or vLLM's batch runner accepts
-/// with JSON.
-const CALL_PATHS: [&str; 9] = [
+/// Paths that a row of the OpenAI Batch format may call: those of OpenAI's batch API, vLLM's batch runner and vLLM's
+/// server that take one JSON object and answer with one.
+const CALL_PATHS: [&str; 10] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/embeddings",
@@ -38,6 +42,7 @@ const CALL_PATHS: [&str; 9] = [
     "/v1/rerank",
     "/v1/responses",
     "/v1/score",
+    "/pooling",
     "/rerank",
     "/score",
 ];
@@ -53,6 +58,8 @@ pub(super) struct OpenAiEngine {
     models: Vec<String>,
     /// It refused a row for a reason on the server's side, not the row's.
     doubted: AtomicBool,
+    /// The routes that the server serves, once it was probed.
+    routes: Mutex<Option<Vec<&'static str>>>,
 }
 
 /// A server's list of models.
@@ -90,6 +97,7 @@ impl OpenAiEngine {
             served_model: config.served_model.clone(),
             models: config.models.clone(),
             doubted: AtomicBool::new(false),
+            routes: Mutex::default(),
         })
     }
 
@@ -234,7 +242,16 @@ impl Engine for OpenAiEngine {
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
-        self.look_at_models().boxed()
+        async {
+            self.look_at_models().await?;
+            self.look_at_routes().await;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn loaded(&self) -> Option<Loaded> {
+        self.routes.lock().as_deref().map(offer::routes_only)
     }
 }
 

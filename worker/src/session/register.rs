@@ -124,13 +124,14 @@ impl Session {
             labels.extend(slot.block.labels.clone());
             let loaded = slot.engine.loaded();
             let own = slot.ineligible.borrow().clone();
+            let versions = offer::versions(&slot.block, &labels, &slot.versions, loaded.as_ref());
             v1::SlotOffer {
                 slot: index as u32,
                 models: offer::models(&slot.block, loaded.as_ref()),
                 tasks: offer::tasks(&slot.block),
                 labels,
                 engine: slot.block.kind.name().to_owned(),
-                versions: offer::versions(&slot.versions, loaded.as_ref()).into_iter().collect(),
+                versions: versions.into_iter().collect(),
                 ineligible: shortened(self.link.store_reason.clone().or(own).unwrap_or_default()),
             }
         });

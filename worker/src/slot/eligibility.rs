@@ -23,8 +23,9 @@ impl Slot {
 
     pub(super) fn probed(&mut self, result: Result<(), String>) {
         let reason = result.err();
-        if reason.is_some() {
-            self.probe_later();
+        match reason {
+            Some(_) => self.probe_later(),
+            None => self.note_loaded(),
         }
         self.set_ineligible(reason);
     }
@@ -48,7 +49,7 @@ impl Slot {
         }
     }
 
-    /// The engine may have loaded other models than its last process.
+    /// The engine may have loaded other models than its last process, or may serve other routes than before.
     pub(super) fn note_loaded(&mut self) {
         let loaded = self.engine.loaded();
         if loaded != self.loaded {

@@ -38,7 +38,10 @@ async fn an_engine_that_starts_late_is_registered_when_it_is_ready() {
     tokio::spawn(async move { axum::serve(listener, app).await });
     fake.until("all rows are done", |state| state.done() == 5).await;
     assert_all_answered(&fake);
-    assert!(fake.state.lock().registers.last().unwrap().slots[0].ineligible.is_empty());
+    let slot = fake.state.lock().registers.last().unwrap().slots[0].clone();
+    assert!(slot.ineligible.is_empty());
+    let assumed = "/v1/chat/completions /v1/completions /v1/embeddings";
+    assert_eq!(slot.versions["routes"], assumed, "of a server that does not describe itself");
     drop(agent);
 }
 
@@ -225,6 +228,34 @@ fn engines(dir: &Path) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(ours).collect()
+}
+
+#[tokio::test]
+async fn a_mock_registers_the_routes_of_its_engine_in_either_process_unless_a_label_names_them() {
+    for separate in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let fake = Fake::start(1, dir.path(), &prompts(1)).await;
+        let mut config = config(dir.path(), &fake, |_| {});
+        if separate {
+            in_process(&mut config);
+        }
+        let mut labeled = config.engine[0].clone();
+        labeled.labels.insert("routes".into(), "/v1/score".into());
+        config.engine.push(labeled);
+        let agent = Agent::start(config);
+        fake.until("the slots register with their routes", |state| {
+            state.registers.iter().any(|registered| {
+                let reported = registered.slots[0].versions.get("routes");
+                let others = &registered.slots[1];
+                reported
+                    .is_some_and(|routes| routes.split(' ').any(|route| route == "/v1/responses"))
+                    && !others.versions.contains_key("routes")
+                    && others.labels.get("routes").is_some_and(|routes| routes == "/v1/score")
+            })
+        })
+        .await;
+        drop(agent);
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 
 use super::{Cohort, CohortKey, CohortNo, Eligibility, Need, NeedKey, NeedNo, OfferNo};
 use super::{Offers, Shape, ShapeNo};
+use crate::batch::spec::ROUTES_PROPERTY;
 use crate::batch::store_access::StoreAccess;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,9 +24,10 @@ impl Need {
     fn judges(&self, shape: &Shape) -> Option<bool> {
         let mut spec = self.spec.clone();
         let (selector, require) = (&mut spec.selector, &mut spec.require);
-        let asks = !(selector.is_empty() && require.is_empty() && spec.store_url.is_empty());
+        let routes_only = require.keys().all(|name| name == ROUTES_PROPERTY);
+        let asks = !(selector.is_empty() && routes_only && spec.store_url.is_empty());
         selector.clear();
-        require.clear();
+        require.retain(|name, _| name == ROUTES_PROPERTY);
         spec.store_url.clear();
         match shape.key.1.fits(&spec, &StoreAccess::default()) {
             Err(_) => Some(false),

@@ -30,6 +30,11 @@ fn spec(kind: u8) -> RunSpec {
         6 => spec.selector = labels(&[("zone", "y")]),
         7 => spec.selector = labels(&[("host", "1")]),
         8 => spec.require = labels(&[("vllm", ">=0.5")]),
+        11 => spec.require_route("/v1/embeddings"),
+        12 => {
+            spec.require = labels(&[("vllm", ">=0.5")]);
+            spec.require_route("/v1/score");
+        }
         _ => {
             // Hosts with stores name their tasks.
             spec.engine.task = "generate".into();
@@ -62,6 +67,12 @@ fn offer(kind: u8, host: u8) -> (SlotOffer, StoreAccess) {
         offer.versions = labels(&[("vllm", "0.6.0")]);
         offer.tasks = vec!["generate".into(), "embed".into()];
     }
+    match host {
+        0 => offer.labels.extend(labels(&[("routes", "/v1/embeddings")])),
+        2 => offer.versions.extend(labels(&[("routes", "/v1/score /v1/embeddings /v1/score")])),
+        4 => offer.versions.extend(labels(&[("routes", "/v1/score")])),
+        _ => {}
+    }
     let stores = match host {
         4 => StoreAccess::new(&[STORE.to_owned()], SCHEDULING_VERSION - 1),
         5 => StoreAccess::new(&[STORE.to_owned()], SCHEDULING_VERSION),
@@ -85,7 +96,7 @@ enum Act {
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let turn = || proptest::option::weighted(0.8, (0_u8..3, 0_u8..20));
     let act = prop_oneof![
-        6 => (0_u8..12, 0_u8..2, 0_u8..11, turn()).prop_map(|(r, n, s, t)| Act::SetRun(r, n, s, t)),
+        6 => (0_u8..12, 0_u8..2, 0_u8..13, turn()).prop_map(|(r, n, s, t)| Act::SetRun(r, n, s, t)),
         2 => (0_u8..12).prop_map(Act::EndRun),
         3 => (0_u8..8, 0_u8..2, 0_u8..6, 1_u8..4).prop_map(|(h, n, o, s)| Act::AddHost(h, n, o, s)),
         1 => (0_u8..8).prop_map(Act::RemoveHost),
@@ -252,6 +263,14 @@ impl Both {
             let cohorts: BTreeSet<CohortNo> = self.index.cohorts_in(namespace).collect();
             let of = self.index.cohorts.iter().filter(|(_, c)| c.namespace == namespace);
             assert_eq!(cohorts, of.map(|(number, _)| *number).collect());
+            let of = self.slots().filter(|(_, _, host)| host.namespace == namespace);
+            let routes: BTreeSet<String> = of
+                .flat_map(|(_, _, host)| host.offer.0.routes().into_iter().map(str::to_owned))
+                .collect();
+            assert!(self.index.routes(namespace).eq(routes.iter().map(String::as_str)));
+            for route in ["/v1/embeddings", "/v1/score", "/v1/responses"] {
+                assert_eq!(self.index.has_route(namespace, route), routes.contains(route));
+            }
             let shapes = self.index.shapes_in(namespace);
             let mut listed: Vec<SlotRef> = shapes
                 .flat_map(|(shape, offers)| {
@@ -259,6 +278,7 @@ impl Both {
                         assert_eq!(offer.models, shape.models);
                         assert_eq!(offer.tasks, shape.tasks);
                         assert_eq!(offer.ineligible, shape.ineligible);
+                        assert_eq!(offer.routes(), shape.routes());
                     })
                 })
                 .flat_map(|(_, _, slots)| slots.iter().copied())
@@ -321,6 +341,9 @@ impl Eligibility {
         assert_eq!(self.need_numbers.len(), self.needs.len());
         assert_eq!(self.offer_numbers.len(), self.offers.len());
         assert_eq!(self.shape_numbers.len(), self.shapes.len());
+        let mut routes = routes::RouteCounts::default();
+        self.offers.values().for_each(|offer| routes.add(&offer.key.namespace, &offer.key.offer));
+        assert_eq!(self.routes, routes);
     }
 }
 
@@ -386,6 +409,32 @@ fn a_need_that_comes_or_goes_moves_no_host_where_all_meet_it() {
     }
     assert_eq!(index.version(), version, "no slot is in another cohort");
     assert_eq!(index.cohorts.len(), 1);
+}
+
+#[test]
+fn a_run_that_needs_a_route_is_compared_with_no_host_one_by_one() {
+    let mut index = Eligibility::default();
+    let slot = |host: u32| SlotRef { session: SessionId(host.into()), slot: SlotNo(0) };
+    for host in 0..1000 {
+        let routes = if host < 300 { "/v1/embeddings /v1/score" } else { "/v1/chat/completions" };
+        let offer = SlotOffer {
+            models: vec!["m".into()],
+            labels: labels(&[("instance_id", &format!("i-{host}"))]),
+            versions: labels(&[("routes", routes)]),
+            ..SlotOffer::default()
+        };
+        index.add_slot("a", &offer, &StoreAccess::default(), slot(host));
+    }
+    let mut embeds = spec(0);
+    embeds.require_route("/v1/embeddings");
+    let cost = index.cost_of(|index| index.set_run(RunNo(1), ("a", &embeds), None));
+    assert_eq!(cost, (1, 300, 0), "rekeyed, moved, compared");
+    assert!(index.slots_for(RunNo(1)).eq((0..300).map(slot)));
+    let mut none = spec(0);
+    none.require_route("/v1/responses");
+    assert_eq!(index.cost_of(|index| index.set_run(RunNo(2), ("a", &none), None)), (0, 0, 0));
+    assert_eq!(index.slots_for(RunNo(2)).count(), 0);
+    index.check_parts();
 }
 
 #[test]

@@ -53,6 +53,12 @@ struct Usage {
     prompt_tokens: u64,
     #[serde(deserialize_with = "or_nothing")]
     completion_tokens: u64,
+    /// What the route for responses calls the tokens of the prompt.
+    #[serde(deserialize_with = "or_nothing")]
+    input_tokens: u64,
+    /// What it calls the tokens of the completion.
+    #[serde(deserialize_with = "or_nothing")]
+    output_tokens: u64,
 }
 
 /// Servers that do not count say `null`.
@@ -206,8 +212,8 @@ pub(super) fn called(
     let usage = usage.unwrap_or_default();
     Ok(Completion {
         finish_reason: "stop".to_owned(),
-        prompt_tokens: usage.prompt_tokens,
-        completion_tokens: usage.completion_tokens,
+        prompt_tokens: usage.prompt_tokens.max(usage.input_tokens),
+        completion_tokens: usage.completion_tokens.max(usage.output_tokens),
         extra,
         ..Completion::default()
     })
@@ -267,5 +273,17 @@ mod tests {
             let answer = format!(r#"{{"data":[{{"embedding":[1]}}],"usage":{usage}}}"#);
             assert_eq!(embedding(answer.as_bytes()).unwrap().prompt_tokens, 0);
         }
+    }
+
+    #[test]
+    fn tokens_of_a_response_are_counted_under_their_own_names() {
+        let of = |usage: &str| {
+            let body = format!(r#"{{"usage":{usage}}}"#);
+            let done = called(StatusCode::OK, "", body.as_bytes()).unwrap();
+            (done.prompt_tokens, done.completion_tokens)
+        };
+        assert_eq!(of(r#"{"prompt_tokens":3,"completion_tokens":5}"#), (3, 5));
+        assert_eq!(of(r#"{"input_tokens":3,"output_tokens":5,"total_tokens":8}"#), (3, 5));
+        assert_eq!(of(r#"{"input_tokens":null}"#), (0, 0));
     }
 }

@@ -277,3 +277,30 @@ async fn vectors_come_back_and_requests_of_the_batch_format_are_passed_on_as_the
     let failure = engine.run(task(Task::Openai, call("a", "other"))).await.unwrap_err();
     assert_eq!((failure.class, &*failure.code), (FailureClass::InvalidRow, "MODEL_MISMATCH"));
 }
+
+#[tokio::test]
+async fn the_routes_of_a_server_are_those_that_it_describes() {
+    let routes = |engine: &OpenAiEngine| engine.loaded().map(|all| all.versions["routes"].clone());
+    let (url, seen) = server().await;
+    let silent = engine(&url);
+    assert_eq!(routes(&silent), None, "before the first probe");
+    assert_eq!(silent.probe().await, Ok(()));
+    let assumed = "/v1/chat/completions /v1/completions /v1/embeddings";
+    assert_eq!(routes(&silent).as_deref(), Some(assumed));
+    assert!(seen.lock().is_empty(), "a probe costs no request of a model");
+
+    let paths = json!({"/v1/responses": {"post": {}}, "/v1/models": {"get": {}}});
+    let described = move || async move { Json(json!({ "paths": paths })) };
+    let app = Router::new().route("/openapi.json", axum::routing::get(described));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let mut engine = engine(&url);
+    assert_eq!(engine.probe().await, Ok(()));
+    assert_eq!(routes(&engine).as_deref(), Some("/v1/responses"));
+    server.abort();
+    assert!(server.await.is_err());
+    engine.client = Client::new(); // Without a connection to the server that was stopped.
+    engine.look_at_routes().await;
+    assert_eq!(routes(&engine).as_deref(), Some("/v1/responses"), "what it said before stays");
+}
