@@ -1,9 +1,9 @@
 //! Batches as a library: reads and checks an input, writes its segments, submits and watches the run, and makes output
 //! from its results. It also reads OpenAI batch files from a stored position.
 //!
-//! *Invariant:* whoever reads a row and whoever writes its result go by the same rules, so the same input gives the same
-//! segments, and the same run the same bytes of output.
-//! Absent: command lines, terminals, exit of a process; `ctl` has them.
+//! *Invariant:* rows are read, and outputs written, by rules that depend on the run's spec alone. So the same input
+//! gives the same segments, and the same run gives the same bytes of output.
+//! Absent: command lines and terminals; `ctl` has them.
 
 // A library prints nothing.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -15,13 +15,13 @@ mod wait_notice;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rollout_batch::hint::NAMESPACE_DEFAULT;
 pub use rollout_proto::OnWait;
 use rollout_proto::{
     Client, ClientConfig, ClientError, DialMap, EndpointError, Security, TlsFiles,
 };
 
 use crate::completer::{self, Names};
-use rollout_batch::hint::NAMESPACE_DEFAULT;
 
 pub use self::context::{Context, ContextError};
 pub use self::contexts::Contexts;

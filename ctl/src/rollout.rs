@@ -26,6 +26,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::FromArgMatches as _;
+use rollout_batch::submission::error::BatchError;
 use rollout_proto::trace::{self, TraceContext};
 use rollout_proto::{ClientError, OnWait};
 
@@ -35,7 +36,6 @@ use crate::connect::ConnectError;
 use crate::progress::Progress;
 use crate::shell_completion;
 use crate::stdio::to_stderr;
-use rollout_batch::submission::error::BatchError;
 
 /// The tree of its commands, as it is parsed.
 pub(crate) fn command() -> clap::Command {

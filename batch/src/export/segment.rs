@@ -61,8 +61,8 @@ enum SegmentLoss {
 }
 
 impl Fetch {
-    /// For the run of that name, whose objects are in `store`. With `partial`, rows may lack an outcome; they get the line
-    /// that the format has for them, if any.
+    /// For the run of that name, whose objects are in `store`. With `partial`, rows may lack an outcome. They get the
+    /// line that the format has for them, if any.
     pub fn new(store: BlobStore, format: Lines, run: String, partial: bool) -> Self {
         let parts = PartCache::new(store.clone(), CACHE_BYTES);
         let in_use = Semaphore::new(PARTS_AT_A_TIME);

@@ -1,7 +1,7 @@
 //! Owns: reading an OpenAI batch file line by line, from its beginning or from a position that was stored.
 //!
 //! Invariant: the rows and errors of a file depend on its bytes alone, not on where reading was interrupted. Memory
-//! holds a chunk and a line: at most 18 MiB.
+//! holds a chunk and a line, and a copy while they grow: at most 32 MiB.
 //! Absent: what needs the whole file, such as repeated ids (`validate`); where rows go.
 
 mod validate;
@@ -125,12 +125,16 @@ impl<R: Read> BatchFile<R> {
     ///
     /// # Errors
     /// The source cannot be read.
-    #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> io::Result<Option<Result<BatchRow<'_>, LineProblem>>> {
+    pub fn next_line(&mut self) -> io::Result<Option<Result<BatchRow<'_>, LineProblem>>> {
         let line = loop {
             if self.at >= self.chunk.len() {
+                // Freed before the next chunk is read.
+                drop(std::mem::take(&mut self.chunk));
                 match self.chunks.next()? {
-                    None => return Ok(None),
+                    None => {
+                        self.begin(Vec::new());
+                        return Ok(None);
+                    }
                     Some(Chunk::TooLong) => {
                         self.begin(Vec::new());
                         self.lines += 1;

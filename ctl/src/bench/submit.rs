@@ -11,6 +11,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use rollout_batch::input::files;
+use rollout_batch::input::scan::{ScanControl, ScanOptions};
+use rollout_batch::submission::{config::BatchConfig, spec, submit, upload};
 use rollout_proto::v1;
 use rollout_storage::BlobStore;
 use serde::Serialize;
@@ -22,9 +25,6 @@ use crate::output::{self, Report, count, u64_string};
 use crate::rolloutctl::cluster::verify;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::stdio::print_note;
-use rollout_batch::input::files;
-use rollout_batch::input::scan::{ScanControl, ScanOptions};
-use rollout_batch::submission::{config::BatchConfig, spec, submit, upload};
 
 const VERIFY_PATIENCE: Duration = Duration::from_secs(120);
 

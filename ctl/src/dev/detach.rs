@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use rollout_batch::hint::shell_path;
 use rollout_proto::programs;
 
 use super::args::DevArgs;
@@ -17,7 +18,6 @@ use super::pids::{DirLock, Pids};
 use super::saved_settings::Saved;
 use super::{process, usage};
 use crate::stdio::to_stderr;
-use rollout_batch::hint::shell_path;
 
 const PAUSE: Duration = Duration::from_millis(50);
 const LOG_LINES: usize = 30;

@@ -2,8 +2,9 @@
 //!
 //! Invariant: a shell parses each of them as intended, whatever characters the directory's path has.
 
-use super::layout::Layout;
 use rollout_batch::hint::shell_path;
+
+use super::layout::Layout;
 
 /// How to use the cluster of a directory, as a user and as an operator.
 pub(super) fn commands(layout: &Layout) -> String {

@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::HumanCount;
+use rollout_batch::input::files::{self, FilesError, InputFile, STDIN};
+use rollout_batch::input::scan::ScanControl;
+use rollout_batch::submission::append::{Append, Appended};
+use rollout_batch::submission::error::BatchError;
 use rollout_proto::Session;
 
 use super::cli::AppendArgs;
@@ -17,10 +21,6 @@ use crate::connect::ConnectArgs;
 use crate::output::counted;
 use crate::progress::Progress;
 use crate::stdio::to_stderr;
-use rollout_batch::input::files::{self, FilesError, InputFile, STDIN};
-use rollout_batch::input::scan::ScanControl;
-use rollout_batch::submission::append::{Append, Appended};
-use rollout_batch::submission::error::BatchError;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &AppendArgs) -> Result<u8, CommandError> {
     let settings = connect.settings()?;

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use rollout_batch::hint::namespace_flag;
+use rollout_batch::submission::submit;
 use rollout_proto::v1;
 
 use super::cli::CancelArgs;
@@ -15,8 +17,6 @@ use crate::connect::ConnectArgs;
 use crate::output::{count, counted};
 use crate::progress::Progress;
 use crate::stdio::to_stderr;
-use rollout_batch::hint::namespace_flag;
-use rollout_batch::submission::submit;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &CancelArgs) -> Result<u8, CommandError> {
     let settings = connect.settings()?;

@@ -6,14 +6,14 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use rollout_batch::export::follow::OutcomeFilter;
+use rollout_batch::export::format::OutputFormat;
+use rollout_batch::export::local_dir;
 
 use super::outcome::OutcomeFormat;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::dev::DevArgs;
-use rollout_batch::export::follow::OutcomeFilter;
-use rollout_batch::export::format::OutputFormat;
-use rollout_batch::export::local_dir;
 
 /// Run batch inference on a fleet of workers: every row exactly once, in order, despite failures
 #[derive(Debug, Parser)]

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use rollout_batch::submission::close::{self, Closed};
+
 use super::cli::CloseArgs;
 use super::error::CommandError;
 use super::on_wait;
@@ -12,7 +14,6 @@ use crate::connect::ConnectArgs;
 use crate::output::counted;
 use crate::progress::Progress;
 use crate::stdio::to_stderr;
-use rollout_batch::submission::close::{self, Closed};
 
 pub(super) async fn run(connect: &ConnectArgs, args: &CloseArgs) -> Result<u8, CommandError> {
     let settings = connect.settings()?;

@@ -7,15 +7,6 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rollout_proto::v1;
-use rollout_storage::BlobStore;
-
-use super::cli::BatchArgs;
-use super::error::CommandError;
-use super::outcome::OutcomeFormat;
-use super::plan::{self, Plan};
-use super::report;
-use crate::stdio::to_stderr;
 use rollout_batch::export::owner::Claim;
 use rollout_batch::input::files::InputFile;
 use rollout_batch::input::scan::{Scan, ScanControl, ScanOptions, SinkClosed};
@@ -25,6 +16,15 @@ use rollout_batch::submission::error::BatchError;
 use rollout_batch::submission::speed::Speed;
 use rollout_batch::submission::tokens::{self, Counted, Counting, Tokenizer, TokensError};
 use rollout_batch::submission::{spec, upload};
+use rollout_proto::v1;
+use rollout_storage::BlobStore;
+
+use super::cli::BatchArgs;
+use super::error::CommandError;
+use super::outcome::OutcomeFormat;
+use super::plan::{self, Plan};
+use super::report;
+use crate::stdio::to_stderr;
 
 /// The tokenizer that counts tokens, if a Python was named.
 pub(super) fn tokenizer(args: &BatchArgs, run_spec: &v1::RunSpec) -> Option<Tokenizer> {

@@ -5,6 +5,13 @@
 
 use std::sync::Arc;
 
+use rollout_batch::export::format::OutputFormat;
+use rollout_batch::export::layout::Layout;
+use rollout_batch::export::output::Output;
+use rollout_batch::export::owner::Claim;
+use rollout_batch::export::{self, Source};
+use rollout_batch::input::task::Task;
+use rollout_batch::submission::submit;
 use rollout_proto::{Client, v1};
 use rollout_storage::BlobStore;
 
@@ -14,13 +21,6 @@ use super::on_wait;
 use super::outcome::{ExportOutcome, Written};
 use crate::connect::ConnectArgs;
 use crate::progress::Progress;
-use rollout_batch::export::format::OutputFormat;
-use rollout_batch::export::layout::Layout;
-use rollout_batch::export::output::Output;
-use rollout_batch::export::owner::Claim;
-use rollout_batch::export::{self, Source};
-use rollout_batch::input::task::Task;
-use rollout_batch::submission::submit;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, CommandError> {
     let settings = connect.settings()?;

@@ -14,6 +14,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
+use rollout_batch::export;
+use rollout_batch::export::output::Output;
+use rollout_batch::hint::namespace_flag;
+use rollout_batch::input::files;
+use rollout_batch::input::scan::ScanControl;
+use rollout_batch::submission::cluster_speed::{self, ClusterSpeed};
+use rollout_batch::submission::config::BatchConfig;
+use rollout_batch::submission::error::BatchError;
+use rollout_batch::submission::tokens::Tokenizer;
+use rollout_batch::submission::{spec, submit, watch};
 use rollout_proto::{Client, Session, v1};
 use rollout_storage::BlobStore;
 
@@ -28,16 +38,6 @@ use crate::connect::{ConnectArgs, Context};
 use crate::output::counted;
 use crate::progress::Progress;
 use crate::stdio::to_stderr;
-use rollout_batch::export;
-use rollout_batch::export::output::Output;
-use rollout_batch::hint::namespace_flag;
-use rollout_batch::input::files;
-use rollout_batch::input::scan::ScanControl;
-use rollout_batch::submission::cluster_speed::{self, ClusterSpeed};
-use rollout_batch::submission::config::BatchConfig;
-use rollout_batch::submission::error::BatchError;
-use rollout_batch::submission::tokens::Tokenizer;
-use rollout_batch::submission::{spec, submit, watch};
 
 struct Batch<'a> {
     args: &'a BatchArgs,

@@ -8,14 +8,14 @@ use super::error::CommandError;
 use std::path::Path;
 
 use clap::ValueEnum;
-use serde::Serialize;
-
-use crate::output::{self, Format, Report, count, counted, u64_string};
-use crate::stdio::to_stderr;
 use rollout_batch::export::ReadOutcome;
 use rollout_batch::export::failures::FailureKind;
 use rollout_batch::export::layout::Layout;
 use rollout_batch::submission::error::{BatchError, ROWS_FAILED};
+use serde::Serialize;
+
+use crate::output::{self, Format, Report, count, counted, u64_string};
+use crate::stdio::to_stderr;
 
 /// How a command says what came of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -6,17 +6,17 @@
 
 use std::path::Path;
 
-use rollout_proto::v1;
-use serde::Serialize;
-
-use super::report;
-use crate::output::{Report, u64_string};
 use rollout_batch::export::owner::Claim;
 use rollout_batch::input::files::InputFile;
 use rollout_batch::input::scan::{LineError, Scan};
 use rollout_batch::submission::spec;
 use rollout_batch::submission::speed::Speed;
 use rollout_batch::submission::tokens::Counted;
+use rollout_proto::v1;
+use serde::Serialize;
+
+use super::report;
+use crate::output::{Report, u64_string};
 
 /// The maximum of listed errors, and of listed warnings.
 pub(super) const LISTED_MAX: usize = 1000;

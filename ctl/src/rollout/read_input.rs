@@ -7,9 +7,10 @@ use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::progress::Progress;
 use rollout_batch::input::files::InputFile;
 use rollout_batch::input::scan::{ScanControl, ScanOptions};
+
+use crate::progress::Progress;
 
 /// Errors of an input that are shown before the command ends without submitting.
 pub(super) const ERRORS_SHOWN: usize = 20;

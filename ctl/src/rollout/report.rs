@@ -6,9 +6,6 @@
 use std::path::Path;
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
-use rollout_proto::v1;
-
-use crate::output;
 use rollout_batch::input::csv;
 use rollout_batch::input::files::InputFile;
 use rollout_batch::input::scan::{LineError, Scan};
@@ -16,6 +13,9 @@ use rollout_batch::submission::job::Submitted;
 use rollout_batch::submission::spec;
 use rollout_batch::submission::speed::Speed;
 use rollout_batch::submission::tokens::Counted;
+use rollout_proto::v1;
+
+use crate::output;
 
 /// The errors of an input, one a line: file, line, column.
 pub(super) fn errors(scan: &Scan, files: &[InputFile], max: usize) -> String {

@@ -6,16 +6,17 @@
 use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 
+use rollout_batch::export::follow::{Follow, Selection};
+use rollout_batch::submission::config::BatchConfig;
+use rollout_batch::submission::error::BatchError;
+use rollout_batch::submission::submit;
+
 use super::cli::ResultsArgs;
 use super::error::CommandError;
 use super::export::store_of;
 use super::on_wait;
 use crate::connect::{ConnectArgs, Context};
 use crate::progress::Progress;
-use rollout_batch::export::follow::{Follow, Selection};
-use rollout_batch::submission::config::BatchConfig;
-use rollout_batch::submission::error::BatchError;
-use rollout_batch::submission::submit;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &ResultsArgs) -> Result<u8, CommandError> {
     let settings = match &args.config {

@@ -7,6 +7,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rollout_batch::export::format::OutputFormat;
+use rollout_batch::export::layout::Layout;
+use rollout_batch::export::{self, Source, verify};
+use rollout_batch::submission::error::BatchError;
+use rollout_batch::submission::submit;
+
 use super::cli::VerifyArgs;
 use super::error::CommandError;
 use super::export::store_of;
@@ -15,11 +21,6 @@ use super::{explain, on_wait};
 use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::progress::Progress;
 use crate::stdio::to_stderr;
-use rollout_batch::export::format::OutputFormat;
-use rollout_batch::export::layout::Layout;
-use rollout_batch::export::{self, Source, verify};
-use rollout_batch::submission::error::BatchError;
-use rollout_batch::submission::submit;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, CommandError> {
     let several = args.runs.len() > 1;

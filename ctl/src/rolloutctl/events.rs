@@ -9,6 +9,8 @@ mod since;
 use std::ops::ControlFlow;
 
 use clap::Args;
+use rollout_batch::event_stream::{EventStream, LogPosition, Start, StreamItem};
+use rollout_batch::hint::namespace_flag;
 use rollout_proto::v1;
 
 use self::line::EventLine;
@@ -20,8 +22,6 @@ use crate::rolloutctl::Failure;
 use crate::rolloutctl::run_summary::now_wall_ms;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::stdio::{print_note, to_stderr};
-use rollout_batch::event_stream::{EventStream, LogPosition, Start, StreamItem};
-use rollout_batch::hint::namespace_flag;
 
 /// Which events, from where.
 #[derive(Debug, Args)]

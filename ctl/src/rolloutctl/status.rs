@@ -17,6 +17,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use rollout_batch::hint::namespace_flag;
 use rollout_proto::v1;
 use serde::Serialize;
 
@@ -28,7 +29,6 @@ use super::Failure;
 use super::remaining_validity::RemainingValidity;
 use crate::output::{self, counted, u64_string};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use rollout_batch::hint::namespace_flag;
 
 /// The members' combined view of the cluster.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -65,8 +65,8 @@ struct Extra<'a> {
 }
 
 impl OpenaiLines {
-    /// Appends a row's line: of the output file if it is done, of the error file if it failed. `input` is the body of the
-    /// segment's row.
+    /// Appends a row's line: of the output file if it is done, of the error file if it failed. `input` is the body of
+    /// the segment's row.
     ///
     /// # Errors
     /// The input or the result is not what a worker reads or writes.

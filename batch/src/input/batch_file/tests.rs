@@ -114,7 +114,7 @@ fn rows(bytes: &[u8], position: Position) -> Vec<(u64, String, Position)> {
     let checks = Checks { model: Some("m".to_owned()), ..checks() };
     let mut file = BatchFile::new(&bytes[position.offset as usize..], position, checks);
     let mut rows = Vec::new();
-    while let Some(row) = file.next().unwrap() {
+    while let Some(row) = file.next_line().unwrap() {
         let row = row.unwrap();
         rows.push((row.line, row.text.to_owned(), row.next));
     }
@@ -130,7 +130,7 @@ fn reading_from_any_position_gives_the_rest_of_the_rows() {
             &format!("{}{}", line(&n.to_string(), "m"), if n % 7 == 0 { "\r\n\n" } else { "\n" });
     }
     let text = text.trim_end().as_bytes();
-    assert!(text.len() > 2 * CHUNK_BYTES);
+    assert!(text.len() > CHUNK_BYTES);
     let all = rows(text, Position::default());
     assert_eq!(all.len(), 20_000);
     for at in [0, 1, 9_999, 12_345, 19_998, 19_999] {

@@ -4,13 +4,14 @@
 //! other. A different file with this name is refused, never replaced.
 //! Absent: the keys of a batch file (`batch::config`).
 
+use rollout_batch::export::atomic_file::{self, Replace};
+use rollout_batch::submission::config::BatchConfig;
+use rollout_batch::submission::error::BatchError;
+
 use super::super::error::CommandError;
 use std::path::{Path, PathBuf};
 
 use crate::rollout::cli::BatchArgs;
-use rollout_batch::export::atomic_file::{self, Replace};
-use rollout_batch::submission::config::BatchConfig;
-use rollout_batch::submission::error::BatchError;
 
 const NAME: &str = "batch.toml";
 

@@ -5,16 +5,16 @@
 
 use std::sync::Arc;
 
-use rollout_proto::{ErrorCode, Session, v1};
-
-use super::super::error::CommandError;
-use super::Batch;
-use crate::rollout::read_input;
 use rollout_batch::export::parts::digest_of;
 use rollout_batch::input::files::InputFile;
 use rollout_batch::submission::error::BatchError;
 use rollout_batch::submission::revision::{self, Choice, Family};
 use rollout_batch::submission::{spec, submit, upload, watch};
+use rollout_proto::{ErrorCode, Session, v1};
+
+use super::super::error::CommandError;
+use super::Batch;
+use crate::rollout::read_input;
 
 impl Batch<'_> {
     /// Which run the input means: an existing one, or its next revision.

@@ -4,15 +4,16 @@
 //! one that did.
 //! Absent: the rules of who may write there (`export::owner`).
 
-use super::super::error::CommandError;
-use super::Batch;
-use crate::rollout::cli::BatchArgs;
-use crate::stdio::to_stderr;
 use rollout_batch::export::owner::{BatchFile, Claim};
 use rollout_batch::submission::config::BatchConfig;
 use rollout_batch::submission::error::BatchError;
 use rollout_batch::submission::name::{self, RUN_ID_FILE};
 use rollout_batch::submission::revision::{self, Family};
+
+use super::super::error::CommandError;
+use super::Batch;
+use crate::rollout::cli::BatchArgs;
+use crate::stdio::to_stderr;
 
 /// The run's name, and whether it was generated here, not given or remembered.
 pub(super) struct RunName {

@@ -4,8 +4,9 @@
 //! another run.
 //! Absent: when the text is printed.
 
-use crate::rollout::cli::BatchArgs;
 use rollout_batch::hint::shell_path;
+
+use crate::rollout::cli::BatchArgs;
 
 /// The progress of the command, for the message after an interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,12 @@
 
 use std::sync::Arc;
 
+use rollout_batch::export;
+use rollout_batch::input::files;
+use rollout_batch::submission::error::BatchError;
+use rollout_batch::submission::job::{self, Job, Prepared};
+use rollout_batch::submission::revision::{self, Choice, Family};
+use rollout_batch::submission::submit;
 use rollout_proto::{Session, v1};
 use rollout_storage::BlobStore;
 
@@ -14,12 +20,6 @@ use super::Batch;
 use super::return_hint::Stage;
 use crate::rollout::{append, read_input, report};
 use crate::stdio::to_stderr;
-use rollout_batch::export;
-use rollout_batch::input::files;
-use rollout_batch::submission::error::BatchError;
-use rollout_batch::submission::job::{self, Job, Prepared};
-use rollout_batch::submission::revision::{self, Choice, Family};
-use rollout_batch::submission::submit;
 
 impl Batch<'_> {
     /// With `--resume`: true if the run has its complete input, so that nothing must be read.

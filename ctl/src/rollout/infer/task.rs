@@ -4,10 +4,6 @@
 //! its input looks like.
 //! Absent: what the rows of a task are.
 
-use super::super::error::CommandError;
-use rollout_proto::Client;
-use rollout_storage::BlobStore;
-
 use rollout_batch::export;
 use rollout_batch::input::detect;
 use rollout_batch::input::files;
@@ -15,6 +11,10 @@ use rollout_batch::input::scan::ScanError;
 use rollout_batch::input::task::Task;
 use rollout_batch::submission::config::BatchConfig;
 use rollout_batch::submission::submit;
+
+use super::super::error::CommandError;
+use rollout_proto::Client;
+use rollout_storage::BlobStore;
 
 /// Decides the task. `resumed` is the resumed run: namespace and name.
 pub(super) async fn decide(

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use rollout_batch::event_stream::{EventStream, LogPosition, Start, StreamItem};
 use rollout_proto::{Client, services, v1};
 use serde::Serialize;
 
@@ -20,7 +21,6 @@ use crate::output::counted;
 use crate::output::{Format, Report, render};
 use crate::rolloutctl::events::line::EventLine;
 use crate::rolloutctl::{Failure, alarm, member, status};
-use rollout_batch::event_stream::{EventStream, LogPosition, Start, StreamItem};
 
 /// How many of the newest events are included.
 const EVENTS_MAX: usize = 2_000;

@@ -9,6 +9,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
+use rollout_batch::hint::namespace_flag;
 use rollout_config::coordinator::Profile;
 use rollout_proto::{Client, Security, pki, services, v1};
 
@@ -23,7 +24,6 @@ use crate::rolloutctl::status::certificate_alarms::ANOTHER_ISSUER;
 use crate::rolloutctl::status::{
     self, DISTRUSTED, MemberAnswer, MemberLine, Survey, distrust, fix,
 };
-use rollout_batch::hint::namespace_flag;
 
 /// A member that lacks more entries than this lags by more than a heartbeat.
 const BEHIND_MAX: u64 = 10_000;

@@ -6,12 +6,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use rollout_batch::event_stream::LogPosition;
 use rollout_proto::v1;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::connect::parse_duration;
-use rollout_batch::event_stream::LogPosition;
 
 /// The most events of `--tail`.
 pub(super) const TAIL_MAX: u32 = 100_000;

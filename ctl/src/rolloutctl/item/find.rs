@@ -9,6 +9,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use futures::{StreamExt, TryStreamExt};
+use rollout_batch::export::listing;
+use rollout_batch::export::parts::{digest_of, fetch};
 use rollout_proto::{Client, v1};
 use rollout_storage::{BlobStore, Segment};
 use serde::Deserialize;
@@ -16,8 +18,6 @@ use serde_json::Value;
 
 use super::super::exit::Failure;
 use super::run_objects::RunObjects;
-use rollout_batch::export::listing;
-use rollout_batch::export::parts::{digest_of, fetch};
 
 /// Segments that are read concurrently.
 const SEGMENTS_AHEAD: usize = 4;

@@ -1,5 +1,6 @@
 //! `rolloutctl item retry RUN ROW...`: retries failed rows.
 
+use rollout_batch::hint::namespace_flag;
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
@@ -11,7 +12,6 @@ use crate::output::{self, Format, Report, u64_string};
 use crate::rolloutctl::dry_run::{Checked, Plan, Planned, PlannedRequest, Reader, one, planned};
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
-use rollout_batch::hint::namespace_flag;
 
 /// Rows named on one command line.
 const ROWS_MAX: usize = 10_000;

@@ -2,10 +2,9 @@
 //!
 //! Invariant: it opens only what the cluster names, with this host's own credentials. Absent: writing.
 
+use rollout_batch::submission::submit;
 use rollout_proto::{Client, ClientError, v1};
 use rollout_storage::{BlobError, BlobStore};
-
-use rollout_batch::submission::submit;
 
 /// A run, and the store of its objects or the reason why that cannot be opened.
 pub(super) struct RunObjects {

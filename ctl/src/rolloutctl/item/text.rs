@@ -3,12 +3,12 @@
 //! Invariant: if the object is too large or cannot be read, the description has its name and the reason instead, and
 //! nothing else fails. The printed text moves no cursor. Absent: what it means.
 
+use rollout_batch::export::parts::{digest_of, fetch};
 use rollout_proto::v1;
 use rollout_storage::BlobStore;
 use serde::Serialize;
 
 use crate::output::u64_string;
-use rollout_batch::export::parts::{digest_of, fetch};
 
 /// How much of a text is read, in bytes.
 const TEXT_BYTES_MAX: u64 = 1 << 20;

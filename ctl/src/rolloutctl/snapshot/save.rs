@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use rollout_batch::leader_stream::LeaderStream;
 use rollout_proto::{CallOptions, Client, services, v1};
 use rollout_storage::{SnapshotFileError, SnapshotProblem};
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,7 +26,6 @@ use crate::rolloutctl::dry_run::{Plan, Planned, Reader, client_plan};
 use crate::rolloutctl::status;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::stdio;
-use rollout_batch::leader_stream::LeaderStream;
 
 /// How many streams may break off: more than a rolling restart causes. Each new one transfers the whole ledger again.
 const BROKEN_OFF_MAX: u32 = 8;

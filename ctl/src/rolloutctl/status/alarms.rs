@@ -3,11 +3,11 @@
 //! Invariant: an alarm is a present condition: it ends with the condition, so there is nothing to clear. Each has a
 //! remedy, as a command with the addresses that the cluster knows if one exists. Absent: how it is shown.
 
+use rollout_batch::hint::namespace_flag;
 use serde::Serialize;
 
 use super::{AWAITING_REPLACE, DISTRUSTED, StuckRun, Survey, certificate_alarms, distrust, fix};
 use crate::output::counted;
-use rollout_batch::hint::namespace_flag;
 
 /// What to do if a disk has little room.
 const DISK_FIX: &str = "free space there, or: rolloutctl errors explain RO-4005";

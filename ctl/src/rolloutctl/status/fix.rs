@@ -6,10 +6,10 @@
 
 use std::net::IpAddr;
 
+use rollout_batch::hint::shell_word;
 use rollout_proto::HostPort;
 
 use super::MemberLine;
-use rollout_batch::hint::shell_word;
 
 /// Replaces the member of that name, perhaps with itself on an empty disk.
 pub(in crate::rolloutctl) fn replace(member: &MemberLine) -> String {
