@@ -24,6 +24,8 @@ use tokio::task::JoinHandle;
 
 /// Bytes of a piece, except for the last one of a content.
 pub(super) const PIECE_BYTES: usize = 16 << 20;
+/// Bytes of a buffer for a content that may be short.
+const SHORT_BYTES: usize = 256 << 10;
 /// Bytes that a reader hands on at a time, so that a slow caller's connection shows progress.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -110,12 +112,22 @@ impl ContentWriter {
         while !bytes.is_empty() {
             let room = PIECE_BYTES - self.buffer.len();
             let some = bytes.split_to(room.min(bytes.len()));
+            self.reserve(some.len());
             self.buffer.extend_from_slice(&some);
             if self.buffer.len() == PIECE_BYTES {
                 self.store_piece().await?;
             }
         }
         Ok(())
+    }
+
+    /// Room in the buffer: little for a short content, and otherwise a piece, so that the buffer never grows beyond one.
+    fn reserve(&mut self, more: usize) {
+        let needed = self.buffer.len() + more;
+        if needed > self.buffer.capacity() {
+            let room = if needed <= SHORT_BYTES { SHORT_BYTES } else { PIECE_BYTES };
+            self.buffer.reserve(room - self.buffer.len());
+        }
     }
 
     /// Stores the rest, and waits until all of it is durable.

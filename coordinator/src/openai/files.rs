@@ -13,12 +13,13 @@ pub(super) mod tests;
 pub(super) use create::{check_length, room};
 pub(super) use object::{ExpiresAfter, FileObject, client_purpose, name_of, ttl_ms};
 
+use crate::observe::audit;
 use crate::openai::auth::KeyCaller;
 use crate::openai::error::ApiError;
 use crate::openai::page::{ListParams, Page};
 use crate::openai::state::ApiState;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{Path, Query, State};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use rollout_ledger::{ApiFile, FilePage, OpKind, op};
@@ -29,9 +30,8 @@ use std::sync::Arc;
 const PAGE_MAX: usize = 10_000;
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
-    let create = post(create::create).layer(DefaultBodyLimit::disable());
     Router::new()
-        .route("/v1/files", create.get(list))
+        .route("/v1/files", post(create::create).get(list))
         .route("/v1/files/{id}", get(retrieve).delete(delete))
         .route("/v1/files/{id}/content", get(download::download))
 }
@@ -89,6 +89,7 @@ async fn delete(
     Extension(caller): Extension<Arc<KeyCaller>>,
     Path(id): Path<String>,
 ) -> Result<Json<Deleted>, ApiError> {
+    audit::about("file", &id);
     find(&api, &caller, &id).await?;
     api.apply(&caller, OpKind::DeleteFile(op::DeleteFile { id: id.clone() })).await?;
     Ok(Json(Deleted { id, object: "file", deleted: true }))

@@ -8,6 +8,7 @@ mod digest;
 #[cfg(test)]
 mod tests;
 
+use crate::observe::audit;
 use crate::openai::auth::KeyCaller;
 use crate::openai::content::ContentWriter;
 use crate::openai::error::ApiError;
@@ -15,11 +16,10 @@ use crate::openai::files::{
     ExpiresAfter, FileObject, check_length, client_purpose, name_of, room, ttl_ms,
 };
 use crate::openai::ids::{new_id, random};
-use crate::openai::multipart::{self, Form};
+use crate::openai::multipart::{Form, FormBody};
 use crate::openai::state::ApiState;
-use axum::extract::multipart::MultipartRejection;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{DefaultBodyLimit, Multipart, Path, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
@@ -35,10 +35,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const PART_DIGITS: usize = 16;
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
-    let add_part = post(add_part).layer(DefaultBodyLimit::disable());
     Router::new()
         .route("/v1/uploads", post(create))
-        .route("/v1/uploads/{id}/parts", add_part)
+        .route("/v1/uploads/{id}/parts", post(add_part))
         .route("/v1/uploads/{id}/complete", post(complete))
         .route("/v1/uploads/{id}/cancel", post(cancel))
 }
@@ -124,6 +123,7 @@ async fn create(
         return Err(ApiError::invalid("bytes", "bytes is at least 1."));
     }
     let (id, spec) = (new_id(UPLOAD_ID_PREFIX), Box::new(spec));
+    audit::about("upload", &id);
     let op = op::CreateUpload { id: id.clone(), spec, bytes };
     api.apply(&caller, OpKind::CreateUpload(op)).await?;
     answer(&api, &caller, id)
@@ -143,15 +143,16 @@ async fn add_part(
     Extension(caller): Extension<Arc<KeyCaller>>,
     Path(upload): Path<String>,
     headers: HeaderMap,
-    body: Result<Multipart, MultipartRejection>,
+    body: FormBody,
 ) -> Result<Json<PartObject>, ApiError> {
+    audit::about("upload", &upload);
     find(&api, &caller, &upload).await?;
     let bound = room(&api, &caller, limits::UPLOAD_PART_BYTES_MAX);
     check_length(&headers, &bound)?;
     let _place = api.transfers.place()?;
     let id = part_of_upload(&upload, &random(PART_DIGITS));
     let writer = ContentWriter::begin(&api, &caller.namespace, &id);
-    let form = multipart::read(body, "data", &[], writer, bound).await?;
+    let form = body.read("data", &[], writer, bound).await?;
     let Form { content: Some((written, _)), .. } = form else {
         let (code, message) = ("missing_required_parameter", "Missing required field: data.");
         return Err(ApiError::new(StatusCode::BAD_REQUEST, code, message).with_param("data"));
@@ -181,6 +182,7 @@ async fn complete(
     body: Result<Json<CompleteRequest>, JsonRejection>,
 ) -> Result<Json<UploadObject>, ApiError> {
     let Json(CompleteRequest { part_ids, md5 }) = body?;
+    audit::about("upload", &id);
     let upload = find(&api, &caller, &id).await?;
     let max = limits::UPLOAD_PARTS_MAX;
     if part_ids.len() > max {
@@ -207,6 +209,7 @@ async fn cancel(
     Extension(caller): Extension<Arc<KeyCaller>>,
     Path(id): Path<String>,
 ) -> Result<Json<UploadObject>, ApiError> {
+    audit::about("upload", &id);
     find(&api, &caller, &id).await?;
     api.apply(&caller, OpKind::CancelUpload(op::CancelUpload { id: id.clone() })).await?;
     answer(&api, &caller, id)

@@ -65,6 +65,7 @@ impl Ledger {
         if at && !op.segments.is_empty() && have.ends_with(&op.segments) {
             return Ok(Reply::Ok); // A repeat.
         }
+        self.check_owned(batch)?;
         let rows = cursor.rows + check_next(have.len(), &op.segments)?;
         if rows > limits::BATCH_ROWS_MAX {
             let max = limits::BATCH_ROWS_MAX;

@@ -76,6 +76,14 @@ impl Ledger {
         }
     }
 
+    /// Refuses an operation on a batch whose work nobody has: that of its last owner is done.
+    pub(super) fn check_owned(&self, batch: &Batch) -> Result<(), Rejection> {
+        match batch.owner {
+            Some(_) => Ok(()),
+            None => Err(self.stale(batch)),
+        }
+    }
+
     /// The refusal of an operation of a member that no longer has the work that it believes to have.
     pub(super) fn stale(&self, batch: &Batch) -> Rejection {
         OpenAiRefusal::BatchFenceStale { status: self.status_of(batch).to_string() }.into()

@@ -241,7 +241,7 @@ pub(super) struct BatchEnd {
     pub(super) in_progress_ms: Option<u64>,
     pub(super) finalizing_ms: Option<u64>,
     pub(super) cancelling_ms: Option<u64>,
-    pub(super) expires_ms: u64,
+    pub(super) expires_ms: Option<u64>,
     pub(super) total: u64,
     pub(super) completed: u64,
     pub(super) usage: Option<BatchUsage>,
@@ -301,9 +301,9 @@ impl Batch {
         Some(kept.max(self.remembered_until()))
     }
 
-    /// When its completion window ends if nobody changes it, in wall time.
-    pub(super) fn expires_ms(&self, window_ms: u64) -> u64 {
-        self.created_ms.saturating_add(window_ms)
+    /// When a completion window of this length ends, in wall time; `None` if it is 0, which means no end.
+    pub(super) fn expires_ms(&self, window_ms: u64) -> Option<u64> {
+        (window_ms > 0).then(|| self.created_ms.saturating_add(window_ms))
     }
 
     /// Bytes of texts in its record.

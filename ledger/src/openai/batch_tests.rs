@@ -57,14 +57,19 @@ impl Bench {
     }
 
     fn command(&mut self, body: Body) -> Reply {
+        let reply = self.apply(body);
+        self.ledger.check_invariants().expect("they hold");
+        self.reload();
+        reply
+    }
+
+    fn apply(&mut self, body: Body) -> Reply {
         self.index += 1;
         let (at, wall_ms) = (LedgerMs(self.now), WALL + self.now);
         let command = Command { epoch: CoordEpoch(1), at, wall_ms, body };
         let entry = EntryId { index: self.index, term: 1 };
         let mut replies = self.ledger.apply(entry, &command.encode()).expect("it is known");
         self.ledger.take_events();
-        self.ledger.check_invariants().expect("they hold");
-        self.reload();
         replies.pop().expect("a reply")
     }
 
@@ -109,8 +114,9 @@ impl Bench {
     fn tick_to(&mut self, now: u64) {
         while self.now < now {
             self.now = now.min(self.now + 60_000);
-            self.command(Body::Tick);
+            self.apply(Body::Tick);
         }
+        self.command(Body::Tick);
     }
 
     fn create(&mut self, id: &str) {

@@ -48,8 +48,8 @@ pub struct BatchView {
     pub created_ms: u64,
     /// When its file was found to be valid.
     pub in_progress_ms: Option<u64>,
-    /// When its completion window ends.
-    pub expires_ms: u64,
+    /// When its completion window ends; `None` if an operator has lifted the deadline of its run.
+    pub expires_ms: Option<u64>,
     /// When its last row ended, unless it was cancelled before.
     pub finalizing_ms: Option<u64>,
     /// When it was cancelled.

@@ -44,7 +44,8 @@ impl Operation for BatchDecl {
     const IS_BOUNDED: bool = false;
 
     fn cost(&self) -> Cost {
-        Cost::Bounded
+        // Ended batches may have to make room.
+        Cost::GrowsWithState
     }
 
     fn grows(&self) -> bool {

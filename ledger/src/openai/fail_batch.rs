@@ -60,7 +60,7 @@ impl Ledger {
         op.errors.iter().try_for_each(BatchError::check)?;
         let batch = self.fenced_batch(&op.batch, op.fence)?;
         match &batch.stage {
-            Stage::Validating(_) => {}
+            Stage::Validating(_) => self.check_owned(batch)?,
             // A repeat.
             Stage::Ended(end) if end.status == BatchStatus::Failed && end.errors == op.errors => {
                 return Ok(Reply::Ok);

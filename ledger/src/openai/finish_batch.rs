@@ -79,6 +79,7 @@ impl Ledger {
             }
             Stage::Started(started) => *started,
         };
+        self.check_owned(batch)?;
         let Some(run) = self.run_progress(started.run) else { return Err(self.stale(batch)) };
         let Some(status) = self.end_of(batch) else { return Err(self.stale(batch)) };
         if status != op.ends_as {

@@ -66,6 +66,7 @@ impl Ledger {
             Stage::Started(_) => return Ok(Reply::Ok),
             Stage::Ended(_) => return Err(self.stale(batch)),
         };
+        self.check_owned(batch)?;
         if cursor.rows == 0 {
             return Err(Rejection::Invalid("a batch without rows cannot start".into()));
         }

@@ -239,22 +239,6 @@ fn a_file_expires_and_its_content_is_removed() {
 }
 
 #[test]
-fn a_file_in_use_is_neither_deleted_nor_expired() {
-    let mut bench = Bench::new();
-    let ttl = *limits::FILE_TTL_MS.start();
-    bench.ok(create_with("file-1", spec(FilePurpose::Batch, ttl), 1, None, 0));
-    let mut file = bench.ledger.api_files.files["file-1"].clone();
-    file.users = 2;
-    bench.ledger.api_files.remove_file("file-1", LedgerMs(0));
-    bench.ledger.api_files = files::ApiFiles::default();
-    bench.ledger.api_files.add_file("file-1".into(), file);
-    let in_use = OpenAiRefusal::FileInUse { id: "file-1".into(), users: 2 };
-    assert_eq!(bench.op(delete("file-1")), refused(in_use));
-    bench.tick_to(ttl + 1);
-    assert_eq!(bench.ids(None), ["file-1"]);
-}
-
-#[test]
 fn an_upload_becomes_a_file_of_its_parts_in_the_listed_order() {
     let mut bench = Bench::new();
     bench.ok(create_upload(1, 60));

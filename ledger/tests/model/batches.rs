@@ -272,6 +272,10 @@ impl Model {
         }
     }
 
+    fn check_owned(&self, at: usize) -> Result<(), Rejection> {
+        if self.batches[at].owner.is_none() { Err(self.stale(at)) } else { Ok(()) }
+    }
+
     fn set_stage(&mut self, at: usize, stage: Stage) -> Outcome {
         self.batches[at].stage = stage;
         self.batches[at].owner = None;
@@ -291,6 +295,7 @@ impl Model {
                 let at = self.fenced(&op.batch, op.fence)?;
                 match self.batches[at].stage {
                     Stage::Validating(..) => {
+                        self.check_owned(at)?;
                         self.set_stage(at, Stage::Ended((BatchStatus::Failed, 0, 0)))
                     }
                     Stage::Ended((BatchStatus::Failed, ..)) => Ok(Reply::Ok),
@@ -356,6 +361,7 @@ impl Model {
             self.note("segments repeated");
             return Ok(Reply::Ok);
         }
+        self.check_owned(at)?;
         let have = segments.len() as u32;
         let number = op.segments[0].number.0;
         if number != have {
@@ -375,6 +381,7 @@ impl Model {
             Stage::Started(..) => return Ok(Reply::Ok),
             Stage::Ended(_) => return Err(self.stale(at)),
         };
+        self.check_owned(at)?;
         let rows = rows_of(&segments);
         if rows == 0 {
             return Err(Rejection::Invalid("a batch without rows cannot start".into()));
@@ -429,6 +436,7 @@ impl Model {
             Stage::Ended(_) => return Err(self.stale(at)),
             Stage::Started(run, _) => run,
         };
+        self.check_owned(at)?;
         let Some(status) = self.end_of(&batch) else { return Err(self.stale(at)) };
         if status != op.ends_as {
             let (status, ends_as) = (self.status_of(&batch).to_string(), op.ends_as.to_string());

@@ -5,14 +5,14 @@
 //! Absent: validation of the content, which a batch does.
 
 use super::object::{ExpiresAfter, FileObject, client_purpose, filename, ttl_ms};
+use crate::observe::audit;
 use crate::openai::auth::KeyCaller;
 use crate::openai::content::{ContentWriter, Written};
 use crate::openai::error::ApiError;
 use crate::openai::ids::new_id;
-use crate::openai::multipart::{self, Bound, Form};
+use crate::openai::multipart::{Bound, Form, FormBody};
 use crate::openai::state::ApiState;
-use axum::extract::multipart::MultipartRejection;
-use axum::extract::{Multipart, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::{Extension, Json};
 use rollout_ledger::{FILE_ID_PREFIX, FileSpec, Ledger, OpKind, limits, op};
@@ -33,15 +33,16 @@ pub(super) async fn create(
     State(api): State<Arc<ApiState>>,
     Extension(caller): Extension<Arc<KeyCaller>>,
     headers: HeaderMap,
-    body: Result<Multipart, MultipartRejection>,
+    body: FormBody,
 ) -> Result<Json<FileObject>, ApiError> {
     let request = idempotency_key(&headers)?;
     let bound = room(&api, &caller, limits::UPLOAD_BYTES_MAX);
     check_length(&headers, &bound)?;
     let _place = api.transfers.place()?;
     let id = new_id(FILE_ID_PREFIX);
+    audit::about("file", &id);
     let writer = ContentWriter::begin(&api, &caller.namespace, &id);
-    let form = multipart::read(body, "file", &TEXTS, writer, bound).await?;
+    let form = body.read("file", &TEXTS, writer, bound).await?;
     let (spec, written) = described(&caller, form)?;
     let (content, begun_at, named) = written.name();
     let spec = Box::new(spec);
@@ -50,11 +51,17 @@ pub(super) async fn create(
         return Err(named.failed(error));
     }
     let found = api.ledger(|l| created(l, &caller.namespace, &id, request));
-    if found.as_ref().is_none_or(|file| file.id() != id) {
-        // The request was repeated, or another caller has deleted the file.
-        named.remove();
+    match found {
+        Some(file) if file.id() == id => Ok(Json(file)),
+        // The request is a repeat.
+        Some(earlier) => {
+            named.remove();
+            audit::about("file", earlier.id());
+            Ok(Json(earlier))
+        }
+        // Another caller has deleted the file, and the garbage collector removes its content.
+        None => Err(ApiError::not_found("File object", &id)),
     }
-    found.map(Json).ok_or_else(|| ApiError::not_found("File object", &id))
 }
 
 /// The file with that id, or the one that an earlier request with the same idempotency key has created.

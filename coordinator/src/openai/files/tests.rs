@@ -236,6 +236,11 @@ async fn a_wrong_form_is_refused_and_leaves_no_content() {
     let cut = form(&[purpose, file]);
     let answer = bench.post_form("/v1/files", &[], cut[..cut.len() - 20].to_vec()).await;
     assert_eq!(answer.error(), (400, "invalid_multipart".to_owned()));
+    let endless = format!("--{BOUNDARY}\r\nX: {}", "x".repeat(1 << 20));
+    let answer = bench.post_form("/v1/files", &[], endless).await;
+    assert_eq!(answer.error(), (400, "invalid_multipart".to_owned()), "a head has a bound");
+    let request = Request::post("/v1/files").body(Body::from("x")).expect("a request");
+    assert_eq!(bench.send(request).await.error(), (400, "invalid_multipart".to_owned()));
     bench.has_objects(0).await;
     assert_eq!(bench.get("/v1/files").await.json()["data"], Value::Array(Vec::new()));
 }

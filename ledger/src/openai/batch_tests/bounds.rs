@@ -28,7 +28,7 @@ fn ended() -> Stage {
         in_progress_ms: None,
         finalizing_ms: None,
         cancelling_ms: None,
-        expires_ms: 0,
+        expires_ms: None,
         total: 0,
         completed: 0,
         usage: None,
@@ -205,7 +205,7 @@ fn a_batch_has_bounded_rows_segments_and_errors() {
         (vec![segment(0, 1); count], Stage::Validating(cursor))
     };
     // As if it had as many rows and segments as these.
-    let mut filled = |rows: u64, count: usize, more: &[u32]| {
+    let filled = |rows: u64, count: usize, more: &[u32]| {
         let (have, stage) = at(rows, count);
         let mut copy = bench.ledger.clone();
         copy.batches.append("batch_1", have, stage);

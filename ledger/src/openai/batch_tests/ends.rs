@@ -88,7 +88,7 @@ fn a_batch_whose_window_has_passed_expires_and_keeps_its_finished_rows() {
     bench.tick_to(created + WINDOW_MS);
     let view = bench.view("batch_1");
     assert_eq!(view.status, BatchStatus::Finalizing);
-    assert_eq!(view.expires_ms, WALL + created + WINDOW_MS);
+    assert_eq!(view.expires_ms, Some(WALL + created + WINDOW_MS));
     let fence = bench.assign("batch_1", FIRST);
     let wrong = finish(&bench, "batch_1", fence, BatchStatus::Completed);
     bench.openai_refusal(wrong);

@@ -75,6 +75,7 @@ fn a_key_of_the_clients_own_is_remembered_as_long_as_the_batch() {
     let mut bench = Bench::new();
     let mut first = with_own_key("batch_1", "nightly", 1);
     first.idempotency = Some([7; 32]);
+    first.spec.output_ttl_ms = 3 * limits::IDEMPOTENCY_MS;
     bench.granted(made(first));
     let created = bench.now;
     bench.granted(cancel("batch_1"));
@@ -83,7 +84,7 @@ fn a_key_of_the_clients_own_is_remembered_as_long_as_the_batch() {
     // The other key is forgotten, and so free.
     let next = with_key("batch_3", 7, 2);
     bench.granted(made(next.clone()));
-    bench.tick_to(created + *limits::FILE_TTL_MS.end());
+    bench.tick_to(created + 3 * limits::IDEMPOTENCY_MS);
     assert!(bench.ledger.batch_view("batch_1").is_none());
     bench.granted(made(with_own_key("batch_2", "nightly", 2)));
     assert_eq!(bench.status("batch_3"), BatchStatus::Validating, "it has not ended");

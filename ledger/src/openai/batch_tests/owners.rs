@@ -67,6 +67,19 @@ fn an_owner_that_was_replaced_changes_nothing() {
 }
 
 #[test]
+fn the_fence_of_the_validation_ends_with_it() {
+    let mut bench = Bench::new();
+    let slot = bench.register();
+    bench.create("batch_1");
+    let fence = bench.assign("batch_1", FIRST);
+    bench.granted(segments("batch_1", fence, 0, &[8]));
+    bench.granted(start("batch_1", fence, &[8]));
+    bench.run_rows(slot, 8, 0);
+    let early = finish(&bench, "batch_1", fence, BatchStatus::Completed);
+    assert_eq!(bench.openai_refusal(early), stale("finalizing"));
+}
+
+#[test]
 fn a_repeat_of_an_owners_operation_is_granted_and_changes_nothing() {
     let mut bench = Bench::new();
     let slot = bench.register();
