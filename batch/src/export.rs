@@ -37,6 +37,7 @@ mod sealed;
 mod segment;
 #[cfg(feature = "tables")]
 mod spool;
+mod usage;
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ use self::format::{Lines, OutputFormat};
 pub use self::output_sink::local_dir;
 pub use self::piece::{Piece, Reading};
 use self::segment::Step;
-pub use self::segment::{Fetch, SegmentOutput};
+pub use self::segment::{Fetch, ReadBounds, SegmentOutput};
 use crate::submission::error::BatchError;
 
 /// Segments that are fetched and formatted ahead of the current one, each up to its first piece.

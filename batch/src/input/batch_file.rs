@@ -12,7 +12,9 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-pub use self::validate::{ERRORS_MAX, Invalid, Limits, Report, ValidateError, validate};
+pub use self::validate::{
+    ERRORS_MAX, EachRow, Invalid, Limits, NotTaken, Pass, Report, ValidateError, validate,
+};
 use super::chunk::{Chunk, ChunkReader, LINE_BYTES_MAX};
 use super::line_fault::{LineCode, LineFault};
 use super::row::{Row, RowError};

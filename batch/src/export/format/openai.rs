@@ -4,6 +4,8 @@
 //! give equal files.
 //! Absent: what a body contains.
 
+use std::borrow::Cow;
+
 use rollout_proto::v1;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -43,6 +45,8 @@ impl Unfinished {
 pub struct OpenaiLines {
     /// Rows without an outcome get an error line that says so; if none, they get no line.
     pub unfinished: Option<Unfinished>,
+    /// The message of a row that failed without a response says how many attempts it had.
+    pub attempts: bool,
 }
 
 #[derive(Deserialize)]
@@ -97,7 +101,7 @@ impl OpenaiLines {
                         out.push_str(response.get());
                         out.push_str(",\"error\":null}\n");
                     }
-                    None => write_error(out, &failure.code, &failure.message),
+                    None => write_error(out, &failure.code, &self.message(failure)),
                 }
             }
         }
@@ -124,7 +128,14 @@ impl OpenaiLines {
         out.push_str("{\"id\":\"batch_req_row_");
         out.push_str(&failure.row.to_string());
         out.push_str("\",\"custom_id\":null");
-        write_error(out, &failure.code, &failure.message);
+        write_error(out, &failure.code, &self.message(failure));
+    }
+
+    fn message(self, failure: &v1::FailedRow) -> Cow<'_, str> {
+        match self.attempts && failure.attempts > 0 {
+            true => format!("{} (attempts: {})", failure.message, failure.attempts).into(),
+            false => (&*failure.message).into(),
+        }
     }
 }
 
@@ -193,7 +204,9 @@ mod tests {
     fn a_row_without_an_outcome_gets_a_line_that_says_why_the_batch_ended() {
         let written = |unfinished| {
             let mut out = String::new();
-            OpenaiLines { unfinished }.write_unfinished(&mut out, [0xab; 32], INPUT).unwrap();
+            OpenaiLines { unfinished, attempts: true }
+                .write_unfinished(&mut out, [0xab; 32], INPUT)
+                .unwrap();
             out
         };
         let expected = |error: &str| {
@@ -218,5 +231,13 @@ mod tests {
         let expected =
             r#","response":null,"error":{"code":"ENGINE_REFUSED_ROW","message":"no \"luck\""}}"#;
         assert!(failed("no \"luck\"", Some("words")).contains(expected));
+        let (code, message) = ("WORKER_LOST".into(), "the worker died".into());
+        let failure = v1::FailedRow { code, message, attempts: 2, ..Default::default() };
+        let (mut out, lines) = (String::new(), OpenaiLines { attempts: true, unfinished: None });
+        let outcome = Outcome::Failed { failure: &failure, part: None, body: None, text: None };
+        lines.write(&mut out, [0; 32], INPUT, &outcome).unwrap();
+        let expected =
+            r#""error":{"code":"WORKER_LOST","message":"the worker died (attempts: 2)"}"#;
+        assert!(out.contains(expected), "{out}");
     }
 }
