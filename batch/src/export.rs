@@ -49,7 +49,7 @@ use rollout_storage::BlobStore;
 use self::failures::Failures;
 use self::format::{Lines, OutputFormat};
 pub use self::output_sink::local_dir;
-pub use self::piece::{Piece, Reading};
+pub use self::piece::{LeftOut, Piece, Reading};
 use self::segment::Step;
 pub use self::segment::{Fetch, ReadBounds, SegmentOutput};
 use crate::submission::error::BatchError;

@@ -10,6 +10,7 @@
 
 mod answer;
 pub(crate) mod auth;
+pub(crate) mod batch_work;
 mod content;
 pub(crate) mod error;
 mod files;

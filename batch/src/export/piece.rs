@@ -68,11 +68,21 @@ impl Piece {
     }
 }
 
+/// Which lines leave out what a row's result or failure says, because their file has no room for it. They are lines of
+/// errors.jsonl.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LeftOut {
+    pub results: bool,
+    pub failures: bool,
+}
+
 /// A segment that is being read.
 pub struct Reading<'a> {
     fetch: &'a Fetch,
     listed: v1::ReadResultsResponse,
     pub segment: SegmentOutput,
+    /// For the next pieces. Only OpenAI's format has such lines.
+    pub left_out: LeftOut,
     /// The first row of the next piece, counted from the segment's first.
     next: usize,
     /// The next failure.
@@ -133,7 +143,8 @@ impl<'a> Reading<'a> {
         listed: v1::ReadResultsResponse,
         segment: SegmentOutput,
     ) -> Self {
-        Self { fetch, listed, segment, next: 0, failure: 0 }
+        let left_out = LeftOut::default();
+        Self { fetch, listed, segment, left_out, next: 0, failure: 0 }
     }
 
     /// The next rows, in the order of the input, as many as the bound of a piece allows; None after the last.
@@ -301,14 +312,23 @@ impl<'a> Reading<'a> {
                 piece.open += 1;
                 continue;
             };
-            let (lines, count) = match outcome {
+            let (lines, count, left_out) = match outcome {
                 Outcome::Done { body, .. } => {
                     piece.add_usage(Usage::of(body));
-                    (&mut piece.completions, &mut piece.done)
+                    match self.left_out.results {
+                        true => (&mut piece.errors, &mut piece.done, true),
+                        false => (&mut piece.completions, &mut piece.done, false),
+                    }
                 }
-                Outcome::Failed { .. } => (&mut piece.errors, &mut piece.failed),
+                Outcome::Failed { .. } => {
+                    (&mut piece.errors, &mut piece.failed, self.left_out.failures)
+                }
             };
-            let written = self.fetch.format.write(lines, row.item_id, row.body, &outcome);
+            let format = &self.fetch.format;
+            let written = match left_out {
+                true => format.write_left_out(lines, row.item_id, row.body),
+                false => format.write(lines, row.item_id, row.body, &outcome),
+            };
             written.map_err(|message| self.wrong_row(number, &message))?;
             *count += 1;
             if let Outcome::Failed { failure, .. } = outcome {

@@ -40,6 +40,10 @@ impl Unfinished {
     }
 }
 
+/// The error of a row whose outcome does not fit into its file.
+const LEFT_OUT_CODE: &str = "output_too_large";
+const LEFT_OUT_MESSAGE: &str = "The outcome of this request does not fit into the files of the batch; `rollout export` writes it.";
+
 /// Writes such lines.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenaiLines {
@@ -121,6 +125,17 @@ impl OpenaiLines {
         let Some(why) = self.unfinished else { return Ok(()) };
         begin(out, item_id, input)?;
         write_error(out, why.code(), why.message());
+        Ok(())
+    }
+
+    pub(super) fn write_left_out(
+        self,
+        out: &mut String,
+        item_id: [u8; 32],
+        input: &[u8],
+    ) -> Result<(), String> {
+        begin(out, item_id, input)?;
+        write_error(out, LEFT_OUT_CODE, LEFT_OUT_MESSAGE);
         Ok(())
     }
 
@@ -219,6 +234,15 @@ mod tests {
         assert_eq!(written(Some(Unfinished::Expired)), expected(expired));
         assert!(written(Some(Unfinished::Cancelled)).contains(r#""code":"batch_cancelled""#));
         assert_eq!(written(None), "");
+    }
+
+    #[test]
+    fn a_line_without_its_outcome_is_short() {
+        let mut out = String::new();
+        OpenaiLines::default().write_left_out(&mut out, [0xab; 32], INPUT).unwrap();
+        assert!(out.contains(r#""code":"output_too_large""#), "{out}");
+        // The bounds of a batch's files count on this.
+        assert!(out.len() - r#""a\u00e9""#.len() <= 256, "{out}");
     }
 
     #[test]

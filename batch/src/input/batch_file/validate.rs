@@ -149,6 +149,8 @@ impl Pass<'_> {
         }
         (report.lines, report.bytes) = (file.lines(), file.offset());
         report.model = file.model().map(str::to_owned);
+        // Sorting ids needs memory too.
+        drop(file);
         self.end(report)
     }
 
