@@ -11,10 +11,12 @@
 mod answer;
 pub(crate) mod auth;
 pub(crate) mod batch_work;
+pub(crate) mod batches;
 mod content;
 pub(crate) mod error;
 mod files;
 pub(crate) mod forward;
+mod idempotency;
 mod ids;
 mod key_watch;
 pub(crate) mod listener;

@@ -8,6 +8,7 @@ use crate::leader::caller::serving;
 use crate::observe::audit::{self, AuditLog, HttpCall};
 use crate::observe::log_position;
 use crate::openai::auth::{self, KeyCaller};
+use crate::openai::batches;
 use crate::openai::error::ApiError;
 use crate::openai::files;
 use crate::openai::key_watch::{self, KeyWatch};
@@ -66,6 +67,7 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .merge(models::routes())
         .merge(files::routes())
         .merge(uploads::routes())
+        .merge(batches::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(JSON_BYTES_MAX))

@@ -61,6 +61,18 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "invalid_value", message).with_param(param)
     }
 
+    /// 400: a field of the request has another form, which the parser describes.
+    pub(super) fn malformed(field: &'static str, why: &serde_json::Error) -> Self {
+        Self::invalid(field, format!("{field}: {}.", shown(&why.to_string())))
+    }
+
+    /// 400: a field that the request needs is missing.
+    pub(crate) fn missing(field: &'static str) -> Self {
+        let message = format!("Missing required field: {field}.");
+        let error = Self::new(StatusCode::BAD_REQUEST, "missing_required_parameter", message);
+        error.with_param(field)
+    }
+
     /// 401: the key is missing, wrong, revoked or expired.
     pub(crate) fn invalid_key(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
@@ -69,8 +81,7 @@ impl ApiError {
     /// 404: the caller's namespace has no such object. The answer is the same if another namespace has it.
     pub(crate) fn not_found(kind: &str, id: &str) -> Self {
         // An id of the request may have any length.
-        let id = &id[..id.floor_char_boundary(SHOWN_BYTES_MAX)];
-        Self::new(StatusCode::NOT_FOUND, "not_found", format!("No such {kind}: {id}"))
+        Self::new(StatusCode::NOT_FOUND, "not_found", format!("No such {kind}: {}", shown(id)))
     }
 
     /// 409: the object's state does not allow the request. The client does not repeat it.
@@ -146,6 +157,11 @@ impl ApiError {
 
 /// How much of a text of the request an error repeats.
 const SHOWN_BYTES_MAX: usize = 128;
+
+/// The part of a text of the request that an error repeats.
+pub(super) fn shown(text: &str) -> &str {
+    &text[..text.floor_char_boundary(SHOWN_BYTES_MAX)]
+}
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {

@@ -11,7 +11,7 @@ mod object;
 pub(super) mod tests;
 
 pub(super) use create::{check_length, room};
-pub(super) use object::{ExpiresAfter, FileObject, client_purpose, name_of, ttl_ms};
+pub(super) use object::{EXPIRES_AFTER, ExpiresAfter, FileObject, client_purpose, name_of, ttl_ms};
 
 use crate::observe::audit;
 use crate::openai::auth::KeyCaller;

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
 use rollout_ledger::{
-    ApiKeySpec, Body, Command, EntryId, KeyLimits, KeyRole, Ledger, Op, OpKind, Registration,
-    Reply, SUPPORTED_VERSIONS, Scope, ScopedOp, SlotOffer, op,
+    ApiKeySpec, Body, Command, EntryId, KeyLimits, KeyRole, Ledger, Op, OpKind, ROUTES_PROPERTY,
+    Registration, Reply, SUPPORTED_VERSIONS, Scope, ScopedOp, SlotOffer, op,
 };
 use rollout_proto::Identity;
 use rollout_storage::BlobStore;
@@ -108,6 +108,20 @@ impl TestCluster {
         self.op(OpKind::Register(Box::new(registration)));
     }
 
+    /// Registers a worker with one slot whose engine serves these routes, separated by spaces.
+    pub(crate) fn register_routes(&self, namespace: &str, routes: &str) {
+        let versions = [(ROUTES_PROPERTY.to_owned(), routes.to_owned())].into();
+        let models = vec!["m".to_owned()];
+        let registration = Registration {
+            namespace: namespace.into(),
+            name: "w-routes".into(),
+            instance: 1,
+            slots: vec![SlotOffer { models, versions, ..SlotOffer::default() }],
+            ..Registration::default()
+        };
+        self.op(OpKind::Register(Box::new(registration)));
+    }
+
     /// From now on this member hears no leader.
     pub(crate) fn lose_contact(&self) {
         self.0.cut_off.store(true, Ordering::SeqCst);
@@ -119,7 +133,7 @@ impl TestCluster {
     }
 }
 
-fn create_key(id: &str, namespace: &str, role: KeyRole, limits: KeyLimits) -> OpKind {
+pub(crate) fn create_key(id: &str, namespace: &str, role: KeyRole, limits: KeyLimits) -> OpKind {
     OpKind::CreateApiKey(op::CreateApiKey {
         id: id.into(),
         secret_hash: *blake3::hash(key(id).as_bytes()).as_bytes(),

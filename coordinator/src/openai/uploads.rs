@@ -13,14 +13,14 @@ use crate::openai::auth::KeyCaller;
 use crate::openai::content::ContentWriter;
 use crate::openai::error::ApiError;
 use crate::openai::files::{
-    ExpiresAfter, FileObject, check_length, client_purpose, name_of, room, ttl_ms,
+    EXPIRES_AFTER, ExpiresAfter, FileObject, check_length, client_purpose, name_of, room, ttl_ms,
 };
 use crate::openai::ids::{new_id, random};
 use crate::openai::multipart::{Form, FormBody};
 use crate::openai::state::ApiState;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use axum::routing::post;
 use axum::{Extension, Json, Router};
 use rollout_ledger::{
@@ -113,7 +113,7 @@ async fn create(
         key: caller.key_id.clone(),
         filename,
         purpose: client_purpose(Some(&purpose))?,
-        ttl_ms: ttl_ms(expires_after.as_ref())?,
+        ttl_ms: ttl_ms(EXPIRES_AFTER, expires_after.as_ref())?,
     };
     let bound = room(&api, &caller, limits::UPLOAD_BYTES_MAX);
     if bytes > bound.bytes_max {
@@ -154,8 +154,7 @@ async fn add_part(
     let writer = ContentWriter::begin(&api, &caller.namespace, &id);
     let form = body.read("data", &[], writer, bound).await?;
     let Form { content: Some((written, _)), .. } = form else {
-        let (code, message) = ("missing_required_parameter", "Missing required field: data.");
-        return Err(ApiError::new(StatusCode::BAD_REQUEST, code, message).with_param("data"));
+        return Err(ApiError::missing("data"));
     };
     if written.extent.pieces.is_empty() {
         return Err(ApiError::invalid("data", "The part is empty."));

@@ -147,6 +147,19 @@ impl Ledger {
         Some((page, older.next().is_some()))
     }
 
+    /// The batch that an earlier request made in the namespace: one with the same idempotency key, given by its hash as in
+    /// [`BatchDecl::idempotency`](crate::BatchDecl::idempotency), or with the same value of
+    /// [`ROLLOUT_KEY`](crate::ROLLOUT_KEY). Whether that request asked for the same is for its creation to decide.
+    pub fn batch_of_request(
+        &self,
+        namespace: &str,
+        idempotency: Option<&[u8; 32]>,
+        own: Option<&str>,
+    ) -> Option<&str> {
+        let made = self.batches.made_before(namespace, idempotency, own, self.meta.clock());
+        made.map(|batch| batch.id.as_str())
+    }
+
     /// The work for batches that members have or should get, the oldest batch first. Takes time in proportion to the
     /// batches that have not ended.
     pub fn batch_tasks(&self) -> Vec<BatchTask> {

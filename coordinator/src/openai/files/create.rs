@@ -4,24 +4,22 @@
 //! leaves neither a file nor content. A request that is repeated with the same `Idempotency-Key` creates one file.
 //! Absent: validation of the content, which a batch does.
 
-use super::object::{ExpiresAfter, FileObject, client_purpose, filename, ttl_ms};
+use super::object::{EXPIRES_AFTER, ExpiresAfter, FileObject, client_purpose, filename, ttl_ms};
 use crate::observe::audit;
 use crate::openai::auth::KeyCaller;
 use crate::openai::content::{ContentWriter, Written};
 use crate::openai::error::ApiError;
+use crate::openai::idempotency::idempotency_key;
 use crate::openai::ids::new_id;
 use crate::openai::multipart::{Bound, Form, FormBody};
 use crate::openai::state::ApiState;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::{Extension, Json};
 use rollout_ledger::{FILE_ID_PREFIX, FileSpec, Ledger, OpKind, limits, op};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// Bytes of an idempotency key.
-const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 /// The fields of text.
 const ANCHOR: &str = "expires_after[anchor]";
 const SECONDS: &str = "expires_after[seconds]";
@@ -35,7 +33,7 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: FormBody,
 ) -> Result<Json<FileObject>, ApiError> {
-    let request = idempotency_key(&headers)?;
+    let request = idempotency_key(&headers)?.map(hash_of);
     let bound = room(&api, &caller, limits::UPLOAD_BYTES_MAX);
     check_length(&headers, &bound)?;
     let _place = api.transfers.place()?;
@@ -76,17 +74,11 @@ fn created(
     ledger.api_file(id).map(|file| FileObject::new(id, file))
 }
 
-/// The hash of the request's idempotency key, if it has one.
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<[u8; 16]>, ApiError> {
-    let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
-    if !(1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&key.len()) {
-        let max = IDEMPOTENCY_KEY_BYTES_MAX;
-        let message = format!("The header Idempotency-Key has 1 to {max} bytes.");
-        return Err(ApiError::invalid("Idempotency-Key", message));
-    }
-    let (mut hash, whole) = ([0; 16], blake3::hash(key.as_bytes()));
+/// The hash of an idempotency key.
+fn hash_of(key: &[u8]) -> [u8; 16] {
+    let (mut hash, whole) = ([0; 16], blake3::hash(key));
     hash.copy_from_slice(&whole.as_bytes()[..16]);
-    Ok(Some(hash))
+    hash
 }
 
 /// How much content the caller may add: the bound, or less if its key may not store that much.
@@ -121,16 +113,16 @@ pub(in crate::openai) fn check_length(headers: &HeaderMap, bound: &Bound) -> Res
 /// The description of the file in a body, and its content.
 fn described(caller: &KeyCaller, form: Form) -> Result<(FileSpec, Written), ApiError> {
     let Form { texts, content } = form;
-    let Some((written, name)) = content else { return Err(missing("file")) };
+    let Some((written, name)) = content else { return Err(ApiError::missing("file")) };
     if !texts.contains_key("purpose") {
-        return Err(missing("purpose"));
+        return Err(ApiError::missing("purpose"));
     }
     let spec = FileSpec {
         namespace: caller.namespace.clone(),
         key: caller.key_id.clone(),
         filename: filename(name)?,
         purpose: client_purpose(texts.get("purpose").map(String::as_str))?,
-        ttl_ms: ttl_ms(expires_after(&texts)?.as_ref())?,
+        ttl_ms: ttl_ms(EXPIRES_AFTER, expires_after(&texts)?.as_ref())?,
     };
     if written.extent.pieces.is_empty() {
         let error = ApiError::new(StatusCode::BAD_REQUEST, "empty_file", "The file is empty.");
@@ -147,12 +139,7 @@ fn expires_after(texts: &BTreeMap<String, String>) -> Result<Option<ExpiresAfter
             let seconds = seconds.parse().map_err(no_number)?;
             Ok(Some(ExpiresAfter { anchor: anchor.clone(), seconds }))
         }
-        (None, Some(_)) => Err(missing(ANCHOR)),
-        (Some(_), None) => Err(missing(SECONDS)),
+        (None, Some(_)) => Err(ApiError::missing(ANCHOR)),
+        (Some(_), None) => Err(ApiError::missing(SECONDS)),
     }
-}
-
-fn missing(field: &'static str) -> ApiError {
-    let message = format!("Missing required field: {field}.");
-    ApiError::new(StatusCode::BAD_REQUEST, "missing_required_parameter", message).with_param(field)
 }

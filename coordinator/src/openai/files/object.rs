@@ -75,25 +75,31 @@ pub(in crate::openai) struct ExpiresAfter {
     pub(in crate::openai) seconds: u64,
 }
 
-/// For how long a file is kept; 0: until it is deleted.
+/// The field of a file's request that says when it expires.
+pub(in crate::openai) const EXPIRES_AFTER: &str = "expires_after";
+
+/// For how long a file is kept, by the field of that name; 0 without the field.
 ///
 /// # Errors
 /// 400.
-pub(in crate::openai) fn ttl_ms(expires_after: Option<&ExpiresAfter>) -> Result<u64, ApiError> {
+pub(in crate::openai) fn ttl_ms(
+    field: &str,
+    expires_after: Option<&ExpiresAfter>,
+) -> Result<u64, ApiError> {
     let Some(ExpiresAfter { anchor, seconds }) = expires_after else { return Ok(0) };
     if anchor != "created_at" {
-        return Err(ApiError::invalid(
-            "expires_after.anchor",
-            "expires_after.anchor is created_at.",
-        ));
+        let param = format!("{field}.anchor");
+        let message = format!("{param} is created_at.");
+        return Err(ApiError::invalid(param, message));
     }
     let ttl_ms = seconds.saturating_mul(1000);
     if limits::FILE_TTL_MS.contains(&ttl_ms) {
         return Ok(ttl_ms);
     }
     let (min, max) = (limits::FILE_TTL_MS.start() / 1000, limits::FILE_TTL_MS.end() / 1000);
-    let message = format!("expires_after.seconds is {min} to {max}.");
-    Err(ApiError::invalid("expires_after.seconds", message))
+    let param = format!("{field}.seconds");
+    let message = format!("{param} is {min} to {max}.");
+    Err(ApiError::invalid(param, message))
 }
 
 /// Refuses a name of a file that is missing or too long.

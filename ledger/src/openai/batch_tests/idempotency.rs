@@ -37,6 +37,11 @@ fn a_repeated_request_finds_its_batch_and_another_request_with_its_key_is_refuse
     reused(&mut bench, with_key("batch_8", 7, 2), "batch_1");
     reused(&mut bench, with_own_key("batch_9", "nightly", 2), "batch_2");
     reused(&mut bench, BatchDecl { body_hash: [2; 32], ..decl("batch_1") }, "batch_1");
+    let of = |key, own| bench.ledger.batch_of_request("default", key, own);
+    assert_eq!(of(Some(&[7; 32]), None), Some("batch_1"));
+    assert_eq!(of(None, Some("nightly")), Some("batch_2"));
+    assert_eq!(of(Some(&[8; 32]), Some("weekly")), None);
+    assert_eq!(bench.ledger.batch_of_request("team", None, Some("nightly")), None);
     bench.granted(made(with_key("batch_3", 8, 1)));
     assert_eq!(bench.users(), 3, "one for each batch");
 }
