@@ -28,7 +28,8 @@ impl WorkError {
         match error {
             BlobError::Missing { .. } | BlobError::Corrupt { .. } => {
                 tracing::error!(%error, "content of a batch cannot be read");
-                let message = "the stored content of the batch cannot be read: it is missing or damaged";
+                let message =
+                    "the stored content of the batch cannot be read: it is missing or damaged";
                 Self::Invalid(of_batch("content_unreadable", message))
             }
             error => Self::failed(error),

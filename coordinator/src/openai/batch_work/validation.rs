@@ -18,7 +18,8 @@ use rollout_batch::input::batch_file::{
 use rollout_batch::input::duplicates::Duplicates;
 use rollout_batch::input::scan::ScanControl;
 use rollout_ledger::{
-    BatchCursor, BatchError, BatchSpec, BatchTask, BatchWork, Extent, Ledger, OpKind, SegmentDecl, limits, op,
+    BatchCursor, BatchError, BatchSpec, BatchTask, BatchWork, Extent, Ledger, OpKind, SegmentDecl,
+    limits, op,
 };
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -99,8 +100,7 @@ fn read(context: &Context, task: &BatchTask, waits: &Waits) -> Result<Report, Wo
     let range = cursor.offset.min(input.bytes)..input.bytes;
     let stream = content::read(store.clone(), &task.namespace, &input.content, range);
     let have = input.segments.len() as u32;
-    let mut segments =
-        Segments::new((context, waits), (task, &input.spec), &input.folder, have);
+    let mut segments = Segments::new((context, waits), (task, &input.spec), &input.folder, have);
     let pass = Pass {
         checks,
         limits: Limits { rows: limits::BATCH_ROWS_MAX, bytes: limits::UPLOAD_BYTES_MAX },
