@@ -88,26 +88,25 @@ mod tests {
     use super::*;
 
     fn of(usage: &str) -> (u64, u64, u64, u64) {
-        let body = format!(
-            r#"{{"completion":"","prompt_tokens":5,"completion_tokens":7,"extra":{{"response":{{"status_code":200,"body":{{"usage":{usage}}}}}}}}}"#
-        );
+        let response = format!(r#"{{"status_code":200,"body":{{"usage":{usage}}}}}"#);
+        let extra = format!(r#"{{"response":{response}}}"#);
+        let body = format!(r#"{{"prompt_tokens":5,"completion_tokens":7,"extra":{extra}}}"#);
         let used = Usage::of(body.as_bytes());
         (used.prompt_tokens, used.cached_tokens, used.completion_tokens, used.reasoning_tokens)
     }
 
+    /// A usage with these names of details.
+    fn detailed(prompt: &str, completion: &str) -> String {
+        let (cached, reasoning) = (r#"{"cached_tokens":2}"#, r#"{"reasoning_tokens":3}"#);
+        format!(r#"{{"{prompt}_details":{cached},"{completion}_details":{reasoning}}}"#)
+    }
+
     #[test]
     fn details_are_those_of_an_openai_response() {
-        let completions = r#"{"prompt_tokens_details":{"cached_tokens":2},"completion_tokens_details":{"reasoning_tokens":3}}"#;
-        assert_eq!(of(completions), (5, 2, 7, 3));
-        let responses = r#"{"input_tokens_details":{"cached_tokens":2},"output_tokens_details":{"reasoning_tokens":3}}"#;
-        assert_eq!(of(responses), (5, 2, 7, 3));
-        for none in [
-            "null",
-            "{}",
-            "[]",
-            r#"{"prompt_tokens_details":null}"#,
-            r#"{"prompt_tokens_details":{"cached_tokens":null}}"#,
-        ] {
+        assert_eq!(of(&detailed("prompt_tokens", "completion_tokens")), (5, 2, 7, 3));
+        assert_eq!(of(&detailed("input_tokens", "output_tokens")), (5, 2, 7, 3));
+        let no_number = r#"{"prompt_tokens_details":{"cached_tokens":null}}"#;
+        for none in ["null", "{}", "[]", r#"{"prompt_tokens_details":null}"#, no_number] {
             assert_eq!(of(none), (5, 0, 7, 0), "{none}");
         }
         assert_eq!(Usage::of(b"no JSON"), Usage::default());

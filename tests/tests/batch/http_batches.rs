@@ -62,8 +62,7 @@ impl Api {
     fn create(&self, fleet: &Fleet, member: &str, file: &str) -> Result<String> {
         let request =
             json!({ "input_file_id": file, "endpoint": ENDPOINT, "completion_window": "24h" });
-        let request =
-            self.client.post(format!("{}/batches", fleet.api_url(member))).json(&request);
+        let request = self.client.post(format!("{}/batches", fleet.api_url(member))).json(&request);
         let batch: Value = serde_json::from_str(&self.send(request)?)?;
         Ok(batch["id"].as_str().context("no id")?.to_owned())
     }
@@ -73,7 +72,13 @@ impl Api {
     }
 
     /// Waits until a batch, as a member shows it, is as wanted.
-    fn until(&self, fleet: &Fleet, member: &str, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    fn until(
+        &self,
+        fleet: &Fleet,
+        member: &str,
+        id: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Value {
         eventually_or_show("the batch goes on", PATIENCE, |seen| {
             let batch = self.batch(fleet, member, id).ok()?;
             *seen = batch.to_string();
@@ -107,7 +112,9 @@ fn owner(fleet: &Fleet, id: &str) -> String {
             let log = std::fs::read_to_string(fleet.path(&format!("{name}.log")));
             log.is_ok_and(|log| {
                 log.lines().any(|line| {
-                    line.contains("working on a batch") && line.contains("Validate") && line.contains(id)
+                    line.contains("working on a batch")
+                        && line.contains("Validate")
+                        && line.contains(id)
                 })
             })
         })
@@ -125,7 +132,8 @@ fn the_deaths_of_a_batchs_owner_and_of_the_leader_lose_and_double_no_line() -> R
     for worker in ["w1", "w2"] {
         let engine = "kind = \"mock\"\nslots = 2\nconcurrency = 8\nmodels = [\"org/m1\"]\n\
                       latency_ms_min = 100\nlatency_ms_max = 300\n";
-        fleet.start_worker(worker, &WorkerOptions { engine: engine.into(), head: String::new() })?;
+        fleet
+            .start_worker(worker, &WorkerOptions { engine: engine.into(), head: String::new() })?;
     }
     let api = Api::new(&fleet)?;
     let leader = fleet.leader();

@@ -1,7 +1,7 @@
 //! Writes the output of a batch whose run has ended, and ends the batch.
 //!
-//! *Invariant:* each row has one line: in the output file if it has a 2xx response, otherwise in the error file. Lines are
-//! in the order of the input. Results are those that the ledger names.
+//! *Invariant:* each row has one line: in the output file if it has a 2xx response, otherwise in the error file. Lines
+//! are in the order of the input. Results are those that the ledger names.
 //! Absent: what a line contains (`rollout_batch::export`), and the bounds of the files (`output`).
 
 use super::context::Context;

@@ -1,7 +1,7 @@
 //! Looks in the ledger for this member's batches, and starts and ends the tasks for them.
 //!
 //! *Invariant:* a task goes on only while the ledger assigns its work to this member under its fence. At most
-//! [`AT_A_TIME`] tasks run. Work that failed is tried again after a pause that grows, for as long as this member has it.
+//! [`AT_A_TIME`] tasks run. Work that failed is tried again after a pause that grows, as long as this member has it.
 //! Absent: the work (`validation`, `assembly`).
 
 use super::context::Context;

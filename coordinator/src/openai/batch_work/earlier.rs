@@ -1,7 +1,7 @@
 //! What an earlier owner of a batch has read: the ids and the model of the rows in its segments.
 //!
-//! *Invariant:* ids come from the segments that the ledger names, so a repeated id is noticed whichever members read its
-//! two lines. Memory has one segment at a time.
+//! *Invariant:* ids come from the segments that the ledger names, so a repeated id is noticed whichever members read
+//! its two lines. Memory has one segment at a time.
 
 use super::error::WorkError;
 use super::reader::Waits;

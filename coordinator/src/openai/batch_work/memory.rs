@@ -19,8 +19,8 @@ const REQUEST_MIB: u32 = 2 * SEGMENT_MIB;
 const SEGMENT_MIB: u32 = (rollout_storage::SEGMENT_BYTES_MAX >> 20) as u32;
 /// Bytes of ids before they go to temporary files.
 pub(super) const IDS_BYTES: usize = 8 << 20;
-/// The ids while they move to temporary files: those, and the buffers of the files. At the end, sorting them takes 48 MiB
-/// for [`BATCH_ROWS_MAX`](rollout_ledger::limits::BATCH_ROWS_MAX) rows, when lines and pieces are released.
+/// The ids while they move to temporary files: those, and the buffers of the files. At the end, sorting them takes
+/// 48 MiB for [`BATCH_ROWS_MAX`](rollout_ledger::limits::BATCH_ROWS_MAX) rows, when lines and pieces are released.
 const IDS_MIB: u32 = 2 * (IDS_BYTES >> 20) as u32;
 
 /// Validation: what it reads, and a segment with its copy when it is encoded.

@@ -1,12 +1,12 @@
 //! The two files of a batch's output, while they are written.
 //!
-//! *Invariant:* memory has at most one piece of each file at a time. Files that no operation names are removed when they
-//! are dropped. The digests of both files fit into one operation: [`RESULTS_BYTES_MAX`] and [`ERRORS_BYTES_MAX`] bound
-//! the files, and beyond these, a row gets a short line without its outcome ([`OutputFiles::left_out`]).
+//! *Invariant:* memory has at most one piece of each file at a time. Files that no operation may name are removed when
+//! they are dropped. The digests of both files fit into one operation: [`RESULTS_BYTES_MAX`] and [`ERRORS_BYTES_MAX`]
+//! bound the files, and beyond these, a row gets a short line without its outcome ([`OutputFiles::left_out`]).
 
 use super::error::WorkError;
 use crate::grpc::FORWARD_OP_BYTES_MAX;
-use crate::openai::content::{ContentWriter, Named, PIECE_BYTES};
+use crate::openai::content::{ContentWriter, Named, PIECE_BYTES, Written};
 use crate::openai::ids::new_id;
 use crate::openai::state::ApiState;
 use bytes::Bytes;
@@ -84,9 +84,8 @@ impl OutputFiles {
     pub(super) async fn finish(
         self,
     ) -> Result<(Option<NamedOutput>, Option<NamedOutput>), WorkError> {
-        // One after the other: each holds a piece.
-        let results = self.results.finish().await?;
-        Ok((results, self.errors.finish().await?))
+        let (results, errors) = (self.results.finish().await?, self.errors.finish().await?);
+        Ok((results.map(Durable::name), errors.map(Durable::name)))
     }
 }
 
@@ -99,14 +98,27 @@ impl OutputFile {
         self.writer.settle().await.map_err(WorkError::failed)
     }
 
-    async fn finish(self) -> Result<Option<NamedOutput>, WorkError> {
+    async fn finish(self) -> Result<Option<Durable>, WorkError> {
         if self.writer.bytes() == 0 {
             return Ok(None);
         }
-        let written = self.writer.finish().await.map_err(WorkError::failed)?;
+        let Self { id, filename, writer } = self;
+        let written = writer.finish().await.map_err(WorkError::failed)?;
+        Ok(Some(Durable { id, filename, written }))
+    }
+}
+
+/// A file whose content is durable, and that no operation may name yet.
+struct Durable {
+    id: String,
+    filename: String,
+    written: Written,
+}
+
+impl Durable {
+    fn name(self) -> NamedOutput {
+        let Self { id, filename, written } = self;
         let (content, begun_at, named) = written.name();
-        let (id, filename) = (self.id, self.filename);
-        let output = BatchOutput { id, filename, content, begun_at };
-        Ok(Some((output, named)))
+        (BatchOutput { id, filename, content, begun_at }, named)
     }
 }

@@ -1,7 +1,7 @@
 //! The run that a batch becomes.
 //!
-//! *Invariant:* it depends on the batch and its model alone, so every member makes the same run, and a row the same item
-//! as `rollout infer batch` does.
+//! *Invariant:* it depends on the batch and its model alone, so every member makes the same run. A row becomes the same
+//! item as in a run of `rollout infer batch` without settings.
 
 use super::error::WorkError;
 use crate::openai::batches::options::RunOptions;

@@ -1,7 +1,7 @@
 //! The segments of a batch in validation: rows are collected, stored and declared.
 //!
-//! *Invariant:* a segment is durable before it is declared, and the position after its last line is declared with it. The
-//! next segment begins only then, so the next owner of the batch repeats at most one.
+//! *Invariant:* a segment is durable before it is declared, and the position after its last line is declared with it.
+//! The next segment begins only then, so the next owner of the batch repeats at most one.
 
 use super::context::Context;
 use super::error::WorkError;

@@ -37,7 +37,7 @@ struct Input {
 }
 
 impl Input {
-    /// In one read, so that the position is that of the segments: an operation of an earlier task may still be on its way.
+    /// In one read, so that the position is that of the segments: an operation of an earlier task may still arrive.
     fn of(ledger: &Ledger, task: &BatchTask) -> Option<Self> {
         let batch = &*task.batch;
         let spec = ledger.batch_view(batch)?.spec;
