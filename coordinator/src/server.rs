@@ -18,8 +18,9 @@ use crate::grpc::trace_layer::Trace;
 use crate::grpc::{
     BarrierService, CertificatesService, CheckpointsService, ClusterService, DatasetsService,
     DigestPace, DryRunsService, EnrollmentService, EventsService, ForwardService, ItemsService,
-    JobsService, MaintenanceService, MembersService, NamespacesService, RendezvousService,
-    RunsService, ShardsService, Shared, StoreService, TokensService, Waits, WorkerService,
+    JobsService, KeysService, MaintenanceService, MembersService, NamespacesService,
+    RendezvousService, RunsService, ShardsService, Shared, StoreService, TokensService, Waits,
+    WorkerService,
 };
 use crate::http;
 use crate::leader::fence::Fence;
@@ -351,6 +352,13 @@ macro_rules! bounded {
     };
 }
 
+/// A service that accepts small requests.
+macro_rules! small {
+    ($module:ident :: $server:ident, $service:expr) => {
+        bounded!(v1::$module::$server::new($service), SMALL_MESSAGE_BYTES_MAX)
+    };
+}
+
 async fn serve_clients(
     incoming: Incoming,
     (shared, audit): (Arc<Shared>, Arc<AuditLog>),
@@ -380,21 +388,14 @@ async fn serve_clients(
     let cluster = v1::cluster_server::ClusterServer::new(ClusterService(shared.clone()));
     let members = v1::members_server::MembersServer::new(MembersService(shared.clone()));
     let events = v1::events_server::EventsServer::new(EventsService::new(shared.clone()));
-    let maintenance = MaintenanceService::new(shared.clone());
-    let maintenance = v1::maintenance_server::MaintenanceServer::new(maintenance);
-    let namespaces = NamespacesService(shared.clone());
-    let namespaces = v1::namespaces_server::NamespacesServer::new(namespaces);
-    let tokens = v1::tokens_server::TokensServer::new(TokensService(shared.clone()));
-    let enrollment = v1::enrolment_server::EnrolmentServer::new(EnrollmentService(shared.clone()));
-    let forward = v1::forward_server::ForwardServer::new(ForwardService(shared.clone()));
-    let certificates = CertificatesService(shared.clone());
-    let certificates = v1::certificates_server::CertificatesServer::new(certificates);
+    let maintenance =
+        v1::maintenance_server::MaintenanceServer::new(MaintenanceService::new(shared.clone()));
     server()
         .layer(MiddlewareLayer(Trace))
         .layer(MiddlewareLayer(PositionLayer::InAnswers))
         .layer(AuditLayer(audit))
         .layer(AuthzLayer::refusing(shared.revocations.clone()))
-        .layer(EpochGate(shared))
+        .layer(EpochGate(shared.clone()))
         .layer(MiddlewareLayer(Caller))
         .layer(memory)
         .add_service(bounded!(runs, MESSAGE_BYTES_MAX))
@@ -411,11 +412,15 @@ async fn serve_clients(
         .add_service(bounded!(members, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(events, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(maintenance, SMALL_MESSAGE_BYTES_MAX))
-        .add_service(bounded!(namespaces, SMALL_MESSAGE_BYTES_MAX))
-        .add_service(bounded!(tokens, SMALL_MESSAGE_BYTES_MAX))
-        .add_service(bounded!(enrollment, SMALL_MESSAGE_BYTES_MAX))
-        .add_service(bounded!(certificates, SMALL_MESSAGE_BYTES_MAX))
-        .add_service(bounded!(forward, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(small!(namespaces_server::NamespacesServer, NamespacesService(shared.clone())))
+        .add_service(small!(tokens_server::TokensServer, TokensService(shared.clone())))
+        .add_service(small!(keys_server::KeysServer, KeysService(shared.clone())))
+        .add_service(small!(enrolment_server::EnrolmentServer, EnrollmentService(shared.clone())))
+        .add_service(small!(
+            certificates_server::CertificatesServer,
+            CertificatesService(shared.clone())
+        ))
+        .add_service(small!(forward_server::ForwardServer, ForwardService(shared.clone())))
         .add_service(bounded!(dry_runs, SMALL_MESSAGE_BYTES_MAX))
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await

@@ -14,6 +14,7 @@ pub(crate) mod fuzzing;
 mod kill;
 pub mod layout;
 mod logs;
+mod openai_env;
 pub mod pids;
 mod ports;
 pub mod process;
@@ -87,6 +88,7 @@ pub async fn run(args: DevArgs) -> anyhow::Result<()> {
 async fn start(cluster: &mut DevCluster) -> anyhow::Result<()> {
     to_stderr(&format!("starting a cluster in {}\n", cluster.layout().root().display()));
     ready::start_members(cluster).await?;
+    openai_env::write(cluster).await?;
     ready::start_workers(cluster).await?;
     cluster.set_ready()
 }
@@ -118,12 +120,13 @@ fn ready_text(cluster: &DevCluster, args: &DevArgs) -> String {
         .map(|member| format!("{} {}", member.name, member.client_addr()))
         .collect();
     format!(
-        "ready: members {}; {} of {}\n\n{commands}\n\
+        "ready: members {}; {} of {}\n\n{commands}{python}\n\
          store {store}\nlogs  {logs}\nCtrl-C stops it; the data stays for the next start\n",
         members.join(", "),
         counted(args.workers.into(), "worker"),
         counted(args.slots.into(), "slot"),
         commands = usage::commands(layout),
+        python = usage::python(layout),
         store = layout.store_url(),
         logs = layout.logs().display(),
     )

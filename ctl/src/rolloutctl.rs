@@ -27,6 +27,7 @@ mod flags;
 mod for_each_name;
 mod item;
 mod job;
+mod key;
 mod leader;
 mod list_options;
 mod man;

@@ -150,6 +150,8 @@ codes! {
     RevocationUnsafe, "RO-3014", false, NotApplied, FailedPrecondition, 6, "the revocation would shut out the caller or current members";
     RevocationNotFound, "RO-3015", false, NotApplied, NotFound, 4, "there is no such revocation";
     RevocationConflict, "RO-3016", false, NotApplied, FailedPrecondition, 5, "a revocation in force covers more";
+    ApiKeyNotFound, "RO-3017", false, NotApplied, NotFound, 4, "there is no such API key";
+    ApiKeyConflict, "RO-3018", false, NotApplied, AlreadyExists, 5, "another API key has this id";
     InvalidArgument, "RO-4001", false, NotApplied, InvalidArgument, 1, "the request is malformed";
     LimitExceeded, "RO-4002", false, NotApplied, ResourceExhausted, 1, "the request is over a limit";
     Overloaded, "RO-4003", true, NotApplied, ResourceExhausted, 3, "too much is in flight";

@@ -23,6 +23,7 @@ pub mod fakes {
 }
 
 mod answer_position;
+mod api_key;
 pub mod authz;
 mod bytes_codec;
 mod channel;
@@ -50,6 +51,7 @@ pub mod trace;
 mod version;
 
 pub use answer_position::{AnswerPosition, LOG_POSITION_HEADER};
+pub use api_key::{ApiKey, NoApiKey};
 pub use authz::AuthzLayer;
 pub use bytes_codec::BytesCodec;
 pub use channel::{

@@ -9,8 +9,8 @@
 
 use super::{
     BarrierService, CertificatesService, CheckpointsService, ClusterService, DatasetsService,
-    ItemsService, NamespacesService, RendezvousService, RunsService, ShardsService, Shared,
-    TokensService,
+    ItemsService, KeysService, NamespacesService, RendezvousService, RunsService, ShardsService,
+    Shared, TokensService,
 };
 use crate::grpc::body_budget::BodyBudgetLayer;
 use crate::grpc::convert::invalid;
@@ -34,6 +34,7 @@ use v1::checkpoints_server::Checkpoints as _;
 use v1::cluster_server::Cluster as _;
 use v1::datasets_server::Datasets as _;
 use v1::items_server::Items as _;
+use v1::keys_server::Keys as _;
 use v1::namespaces_server::Namespaces as _;
 use v1::rendezvous_server::Rendezvous as _;
 use v1::runs_server::Runs as _;
@@ -62,6 +63,7 @@ pub(crate) struct DryRunsService {
     cluster: ClusterService,
     datasets: DatasetsService,
     items: ItemsService,
+    keys: KeysService,
     namespaces: NamespacesService,
     rendezvous: RendezvousService,
     runs: RunsService,
@@ -87,6 +89,7 @@ impl DryRunsService {
             cluster: ClusterService(shared.clone()),
             datasets: DatasetsService(shared.clone()),
             items: ItemsService(shared.clone()),
+            keys: KeysService(shared.clone()),
             namespaces: NamespacesService(shared.clone()),
             rendezvous: rendezvous.clone(),
             runs: RunsService(shared.clone()),

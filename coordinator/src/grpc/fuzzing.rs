@@ -16,15 +16,15 @@ use rollout_proto::{Identity, Role, v1};
 use super::shard::samples_before;
 use super::training_convert::{by_in, decl_in, job_in, on_loss_in, spec_in};
 use super::{
-    barrier, certificates, checkpoint, checkpoint_manifest, exchange_room, namespace_or_default,
-    rendezvous, runs, settings, store, tokens, work_stream,
+    barrier, certificates, checkpoint, checkpoint_manifest, exchange_room, keys,
+    namespace_or_default, rendezvous, runs, settings, store, tokens, work_stream,
 };
 use crate::grpc::convert::{self, Checked, Kind, invalid};
 use crate::leader::dispatch;
 use v1::worker_message::Kind as Up;
 
 /// The number of kinds of messages.
-pub const KINDS: u8 = 44;
+pub const KINDS: u8 = 46;
 
 fn read<M: Message + Default>(bytes: &[u8]) -> Checked<M> {
     M::decode(bytes).map_err(|error| invalid(error.to_string()))
@@ -55,6 +55,8 @@ pub(crate) fn operations(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec
         41 => of_settings(bytes),
         42 => set_deadline(ledger, &read(bytes)?),
         43 => set_weight(ledger, &read(bytes)?),
+        44 => create_key(read(bytes)?),
+        45 => revoke_key(read(bytes)?),
         kind => of_training(ledger, kind, bytes),
     }
 }
@@ -137,6 +139,15 @@ fn set_weight(ledger: &Ledger, r: &v1::SetWeightRequest) -> Checked<Vec<Op>> {
     let run = run_of(ledger, &r.namespace, &r.name)?;
     let set = op::SetWeight { run, weight: r.weight };
     one(r.request.as_ref(), OpKind::SetWeight(set))
+}
+
+fn create_key(r: v1::CreateKeyRequest) -> Checked<Vec<Op>> {
+    let request = r.request;
+    one(request.as_ref(), OpKind::CreateApiKey(keys::create_in(r)?))
+}
+
+fn revoke_key(r: v1::RevokeKeyRequest) -> Checked<Vec<Op>> {
+    one(r.request.as_ref(), OpKind::RevokeApiKey(op::RevokeApiKey { id: r.id }))
 }
 
 fn add_segments(ledger: &Ledger, r: &v1::AddSegmentsRequest) -> Checked<Vec<Op>> {

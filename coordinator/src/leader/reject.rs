@@ -36,6 +36,8 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         Rejection::TokenUnknown(_) => ErrorCode::TokenNotFound,
         Rejection::TokenConflict(_) => ErrorCode::TokenConflict,
         Rejection::TokenRefused(_) => ErrorCode::TokenRefused,
+        Rejection::ApiKeyUnknown(_) => ErrorCode::ApiKeyNotFound,
+        Rejection::ApiKeyConflict(_) => ErrorCode::ApiKeyConflict,
         Rejection::RevocationUnknown(_) => ErrorCode::RevocationNotFound,
         Rejection::AuthorRevoked(_) => ErrorCode::CertificateRevoked,
         Rejection::RevocationWider(_) => ErrorCode::RevocationConflict,

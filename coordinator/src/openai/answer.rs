@@ -21,7 +21,7 @@ use crate::openai::uploads;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
@@ -94,9 +94,10 @@ async fn answer(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> 
     let begun = Instant::now();
     let id = format!("req_{:024x}", rand::random::<u128>() >> 32);
     let route = route_of(&request);
-    let mut response = match admit(&gate, &request).await {
-        Ok(admitted) => serve(&gate, admitted, (&id, &route), request, next).await,
-        Err(refusal) => refuse(&gate, refusal, (&id, &route), &request).await,
+    let call = call(&id, &route, &request);
+    let mut response = match admit(&gate, request.headers(), request.method()).await {
+        Ok(admitted) => serve(&gate, admitted, call, request, next).await,
+        Err(refusal) => refuse(&gate, refusal, call).await,
     };
     if let Ok(id) = HeaderValue::try_from(id) {
         response.headers_mut().insert(REQUEST_ID, id);
@@ -129,7 +130,7 @@ struct Refusal {
 }
 
 /// Decides whether a request may be served, before its body is read.
-async fn admit(gate: &Gate, request: &Request) -> Result<Admitted, Refusal> {
+async fn admit(gate: &Gate, headers: &HeaderMap, method: &Method) -> Result<Admitted, Refusal> {
     let unknown = |error| Refusal { error, identity: Identity::unenrolled() };
     let place = gate.room.clone().try_acquire_owned().map_err(|_| {
         let message = format!("This member serves {REQUESTS_MAX} requests already.");
@@ -137,9 +138,9 @@ async fn admit(gate: &Gate, request: &Request) -> Result<Admitted, Refusal> {
     })?;
     // Before the caller is known, so that the end of its key is not missed.
     let changes = gate.keys.subscribe();
-    let caller = auth::authenticate(&gate.api, request.headers()).await.map_err(unknown)?;
+    let caller = auth::authenticate(&gate.api, headers).await.map_err(unknown)?;
     let known = |error| Refusal { error, identity: caller.identity.clone() };
-    auth::check_role(&caller, request.method()).map_err(known)?;
+    auth::check_role(&caller, method).map_err(known)?;
     check_rate(gate, &caller).map_err(known)?;
     let key_end = key_watch::ended(gate.api.clone(), caller.clone(), changes).boxed().fuse();
     Ok(Admitted { caller, key_end, place })
@@ -156,11 +157,11 @@ fn check_rate(gate: &Gate, caller: &KeyCaller) -> Result<(), ApiError> {
 async fn serve(
     gate: &Gate,
     Admitted { caller, mut key_end, place }: Admitted,
-    (id, route): (&str, &str),
+    call: HttpCall,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let call = call(caller.identity.clone(), (id, route), &request);
+    let call = HttpCall { identity: caller.identity.clone(), ..call };
     request.extensions_mut().insert(caller.clone());
     let handled = async {
         audit::in_namespace(&caller.namespace);
@@ -180,22 +181,18 @@ async fn serve(
 }
 
 /// Answers a request that may not be served.
-async fn refuse(
-    gate: &Gate,
-    Refusal { error, identity }: Refusal,
-    names: (&str, &str),
-    request: &Request,
-) -> Response {
-    let call = HttpCall { changes: false, ..call(identity, names, request) };
+async fn refuse(gate: &Gate, Refusal { error, identity }: Refusal, call: HttpCall) -> Response {
+    let call = HttpCall { identity, changes: false, ..call };
     let refused = error.clone();
     let answered = gate.audit.http(call, async { refused.into_response() }).await;
     answered.unwrap_or_else(|| error.into_response())
 }
 
-fn call(identity: Identity, (id, route): (&str, &str), request: &Request) -> HttpCall {
+/// The request for the audit, before its caller is known.
+fn call(id: &str, route: &str, request: &Request) -> HttpCall {
     let addr = request.extensions().get::<Connection>().map(|connection| connection.addr);
     HttpCall {
-        identity,
+        identity: Identity::unenrolled(),
         addr: addr.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
         method: format!("{} {route}", request.method()),
         id: id.to_owned(),

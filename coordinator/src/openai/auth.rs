@@ -9,15 +9,8 @@ use crate::openai::error::ApiError;
 use crate::openai::state::ApiState;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use rollout_ledger::{KeyLimits, KeyRole, Ledger};
-use rollout_proto::{Identity, Role};
+use rollout_proto::{ApiKey, Identity, Role};
 use std::sync::Arc;
-
-/// The first characters of every key.
-const PREFIX: &str = "rk_";
-/// Characters of a key's id.
-const ID_CHARS: usize = 8;
-/// Characters of a key's secret.
-const SECRET_CHARS: usize = 43;
 
 /// The caller of a request. Handlers get it as `Extension<Arc<KeyCaller>>`.
 #[derive(Clone, Debug)]
@@ -41,11 +34,10 @@ pub(super) async fn authenticate(
     api: &ApiState,
     headers: &HeaderMap,
 ) -> Result<Arc<KeyCaller>, ApiError> {
-    let text = bearer(headers)?;
     let wrong = || ApiError::invalid_key("Incorrect API key: it is wrong, revoked or expired.");
-    let id = id_of(text).ok_or_else(wrong)?;
+    let key: ApiKey = bearer(headers)?.parse().map_err(|_| wrong())?;
     api.check_contact()?;
-    let hash = blake3::hash(text.as_bytes());
+    let (id, hash) = (key.id(), blake3::Hash::from_bytes(key.hash()));
     let mut found = api.ledger(|l| Found::of(l, id, &hash));
     if matches!(found, Found::Unknown) {
         // It may have been created a moment ago.
@@ -104,15 +96,6 @@ fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
     }
 }
 
-/// The id in `rk_<id>_<secret>`; `None` for any other text.
-fn id_of(key: &str) -> Option<&str> {
-    let (id, secret) = key.strip_prefix(PREFIX)?.split_once('_')?;
-    let base62 = |text: &str, chars: usize| {
-        text.len() == chars && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
-    };
-    (base62(id, ID_CHARS) && base62(secret, SECRET_CHARS)).then_some(id)
-}
-
 /// Refuses a change by a key that may only read.
 ///
 /// # Errors
@@ -133,21 +116,10 @@ pub(super) fn is_read(method: &Method) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::openai::test_cluster::{SECRET, TestCluster, key};
+    use crate::openai::test_cluster::{TestCluster, key};
 
     fn headers(value: &str) -> HeaderMap {
         HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().expect("a value"))])
-    }
-
-    #[test]
-    fn a_key_has_an_id_and_a_secret() {
-        assert_eq!(id_of(&key("abcdefgh")), Some("abcdefgh"));
-        let short = format!("rk_abcdefg_{SECRET}");
-        for other in ["", "rk_", "rk_abcdefgh", "rk_abcdefgh_", "sk_abcdefgh_x", &short] {
-            assert_eq!(id_of(other), None, "{other}");
-        }
-        assert_eq!(id_of(&format!("{}x", key("abcdefgh"))), None, "a longer secret");
-        assert_eq!(id_of(&key("abcdéfg")), None);
     }
 
     #[tokio::test]

@@ -14,6 +14,8 @@ use v1::worker_message::Kind as Up;
 /// For an answer of an otherwise idle member.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 pub(crate) const DIGEST: [u8; 32] = [7; 32];
+/// The id of an API key.
+pub(crate) const KEY: &str = "table001";
 
 pub(crate) struct Fixture {
     pub(crate) session: u64,
@@ -128,6 +130,7 @@ impl Fixture {
         let session = runs.open_session(open).await.expect("a session").into_inner().session;
         let mut fixture = Self { session, claims: Vec::new(), ..Self::of_nothing() };
         fixture.runs(&mut runs).await;
+        fixture.key(member).await;
         fixture.worker(member).await;
         fixture.meeting(member).await;
         fixture.training(member).await;
@@ -170,6 +173,19 @@ impl Fixture {
                 }
             }
         }
+    }
+
+    async fn key(&self, member: &Member) {
+        let create = v1::CreateKeyRequest {
+            request: self.id(),
+            id: KEY.into(),
+            name: "table".into(),
+            role: "viewer".into(),
+            secret_hash: DIGEST.to_vec().into(),
+            ..Default::default()
+        };
+        let mut keys = v1::keys_client::KeysClient::new(member.channel());
+        keys.create_key(create).await.expect("a key");
     }
 
     /// Registers, pulls four rows, and reports a permanent failure of the first.

@@ -47,7 +47,7 @@ pub struct DevArgs {
     /// File to which the mock engines append a line when an execution starts and finishes
     #[arg(long, value_name = "FILE")]
     pub mock_side_file: Option<PathBuf>,
-    /// First of the ports to use, three per member; 0 selects free ports
+    /// First of the ports to use, four per member; 0 selects free ports
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub base_port: u16,
     /// Do not restart a member or worker that died

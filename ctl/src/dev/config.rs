@@ -22,6 +22,7 @@ struct Coordinator<'a> {
     advertise: Advertise,
     tls: Tls<'a>,
     store: Store,
+    api: Api,
 }
 
 #[derive(Serialize)]
@@ -29,6 +30,11 @@ struct Listen {
     client: String,
     peer: String,
     http: String,
+}
+
+#[derive(Serialize)]
+struct Api {
+    listen: String,
 }
 
 #[derive(Serialize)]
@@ -117,6 +123,7 @@ pub(super) fn coordinator(
         advertise: Advertise { client: member.client_addr(), peer: member.peer_addr() },
         tls: tls(files),
         store: Store { url: layout.store_url() },
+        api: Api { listen: member.api_addr() },
     })
 }
 

@@ -110,5 +110,6 @@ fn lives(pid: u32) -> bool {
 }
 
 fn summary(layout: &Layout, what: &str) -> String {
-    format!("{what}\n{}  {}\n", usage::commands(layout), usage::stop(layout))
+    let (commands, python) = (usage::commands(layout), usage::python(layout));
+    format!("{what}\n{commands}{python}  {}\n", usage::stop(layout))
 }

@@ -50,6 +50,7 @@ pub fn written_settings() -> Vec<u8> {
         client_port: 7420,
         peer_port: 7421,
         http_port: 7422,
+        api_port: 7424,
     };
     serde_json::to_vec_pretty(&Saved::of(vec![member])).expect("it is written")
 }

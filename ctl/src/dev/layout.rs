@@ -104,6 +104,11 @@ impl Layout {
         self.root.join(format!("{role}.toml"))
     }
 
+    /// Variables for programs that call OpenAI's HTTP API, with a key.
+    pub fn openai_env(&self) -> PathBuf {
+        self.root.join("openai.env")
+    }
+
     /// The certificate files of one identity.
     pub fn tls_files(&self, role: &str, name: &str) -> TlsFiles {
         let tls = self.tls();

@@ -38,8 +38,11 @@ pub struct SavedMember {
     pub client_port: u16,
     /// For the other members.
     pub peer_port: u16,
-    /// For health, metrics, REST.
+    /// For health and metrics.
     pub http_port: u16,
+    /// For OpenAI's HTTP API; 0 in a file of an earlier build, until the next start.
+    #[serde(default)]
+    pub api_port: u16,
 }
 
 impl SavedMember {
@@ -57,6 +60,11 @@ impl SavedMember {
     pub fn http_addr(&self) -> String {
         format!("127.0.0.1:{}", self.http_port)
     }
+
+    /// The address of OpenAI's HTTP API.
+    pub fn api_addr(&self) -> String {
+        format!("127.0.0.1:{}", self.api_port)
+    }
 }
 
 impl Saved {
@@ -65,12 +73,17 @@ impl Saved {
     /// # Errors
     /// The flags contradict the directory, or no ports are free.
     pub fn load_or_create(layout: &Layout, args: &DevArgs) -> anyhow::Result<Self> {
-        let Some(saved) = Self::load(layout)? else {
+        let Some(mut saved) = Self::load(layout)? else {
             let saved = Self::create(args.members, args.base_port)?;
             saved.save(layout)?;
             return Ok(saved);
         };
         saved.check(layout, args)?;
+        if saved.members.iter().any(|member| member.api_port == 0) {
+            let ports = ports::choose(saved.members.len(), 0)?;
+            saved.members.iter_mut().zip(ports).for_each(|(member, port)| member.api_port = port);
+            saved.save(layout)?;
+        }
         Ok(saved)
     }
 
@@ -130,15 +143,16 @@ impl Saved {
     }
 
     fn create(members: u16, base_port: u16) -> anyhow::Result<Self> {
-        let ports = ports::choose(usize::from(members) * 3, base_port)?;
+        let ports = ports::choose(usize::from(members) * 4, base_port)?;
         let members = (0..members)
-            .zip(ports.chunks_exact(3))
+            .zip(ports.chunks_exact(4))
             .map(|(at, ports)| SavedMember {
                 name: format!("c{}", at + 1),
                 zone: char::from(b'a' + at as u8).to_string(),
                 client_port: ports[0],
                 peer_port: ports[1],
                 http_port: ports[2],
+                api_port: ports[3],
             })
             .collect();
         Ok(Self::of(members))

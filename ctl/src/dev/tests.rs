@@ -49,6 +49,25 @@ fn a_restart_keeps_ports_and_refuses_another_size() {
 }
 
 #[test]
+fn a_directory_of_an_earlier_build_gets_ports_for_the_api_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let layout = Layout::open(dir.path()).unwrap();
+    let first = Saved::load_or_create(&layout, &args(dir.path(), &[])).unwrap();
+    let text = std::fs::read_to_string(layout.saved()).unwrap();
+    let mut saved: serde_json::Value = serde_json::from_str(&text).unwrap();
+    for member in saved["members"].as_array_mut().unwrap() {
+        member.as_object_mut().unwrap().remove("api_port").unwrap();
+    }
+    std::fs::write(layout.saved(), saved.to_string()).unwrap();
+    let later = Saved::load_or_create(&layout, &args(dir.path(), &[])).unwrap();
+    assert!(later.members.iter().all(|member| member.api_port > 0));
+    let ports =
+        |saved: &Saved| -> Vec<u16> { saved.members.iter().map(|m| m.client_port).collect() };
+    assert_eq!(ports(&later), ports(&first), "the other ports stay");
+    assert_eq!(Saved::load_or_create(&layout, &args(dir.path(), &[])).unwrap(), later);
+}
+
+#[test]
 fn configs_name_every_file_and_address() {
     let dir = tempfile::tempdir().unwrap();
     let layout = Layout::open(dir.path()).unwrap();
@@ -60,6 +79,7 @@ fn configs_name_every_file_and_address() {
     assert_eq!(table["name"].as_str(), Some("c1"));
     assert_eq!(table["listen"]["client"].as_str(), Some(&*saved.members[0].client_addr()));
     assert_eq!(table["advertise"]["peer"].as_str(), Some(&*saved.members[0].peer_addr()));
+    assert_eq!(table["api"]["listen"].as_str(), Some(&*saved.members[0].api_addr()));
     assert_eq!(table["store"]["url"].as_str(), Some(&*layout.store_url()));
     assert!(table["tls"]["key_file"].as_str().unwrap().ends_with("/tls/member-c1.key"));
     let text = config::worker(&layout, &saved, &flags, "w1", &files).unwrap();

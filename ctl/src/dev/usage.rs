@@ -17,6 +17,19 @@ pub(super) fn commands(layout: &Layout) -> String {
     )
 }
 
+/// How to use the cluster with the `openai` client, if it has a key for that.
+pub(super) fn python(layout: &Layout) -> String {
+    let env = layout.openai_env();
+    if !env.exists() {
+        return String::new();
+    }
+    format!(
+        "  . {}\n  python3\n    from openai import OpenAI\n    client = OpenAI()\n    \
+         print([model.id for model in client.models.list()])\n",
+        shell_path(&env)
+    )
+}
+
 /// How to stop it.
 pub(super) fn stop(layout: &Layout) -> String {
     format!("rollout dev stop --dir {}", shell_path(layout.root()))

@@ -6,9 +6,9 @@
 use serde_json::{Map, Value};
 
 /// The keys that name an item, the most specific first.
-const KEYS: [&str; 12] = [
-    "name", "member", "worker", "barrier", "dataset", "row", "number", "key", "run", "job", "code",
-    "file",
+const KEYS: [&str; 13] = [
+    "keyId", "name", "member", "worker", "barrier", "dataset", "row", "number", "key", "run",
+    "job", "code", "file",
 ];
 /// Reports that wrap the item under one of these keys.
 const WRAPPERS: [&str; 2] = ["run", "job"];

@@ -12,7 +12,7 @@ use clap::Parser;
 
 pub(crate) use self::cluster::{
     AlarmVerb, AuditVerb, BenchVerb, CertVerb, ClusterVerb, ConfigVerb, ContextVerb, ErrorsVerb,
-    LeaderVerb, MemberVerb, SnapshotVerb, StorageVerb, TokenVerb,
+    KeyVerb, LeaderVerb, MemberVerb, SnapshotVerb, StorageVerb, TokenVerb,
 };
 pub(crate) use self::work::{
     BarrierVerb, CheckpointVerb, DatasetVerb, ItemVerb, JobVerb, NamespaceVerb, RendezvousVerb,
@@ -169,6 +169,9 @@ branch! {
         /// Manage join tokens, with which workers and clients get their first certificate
         #[command(subcommand, alias = "tokens", arg_required_else_help = true)]
         Token(TokenVerb),
+        /// Manage API keys, with which callers of the HTTP API authenticate
+        #[command(subcommand, alias = "keys", arg_required_else_help = true)]
+        Key(KeyVerb),
         /// Run a benchmark; -o jsonl prints machine-readable figures
         #[command(subcommand, arg_required_else_help = true)]
         Bench(BenchVerb),
@@ -227,6 +230,8 @@ mod tests {
             ("job delete", "a b"),
             ("dataset delete", "a b"),
             ("token revoke", "a b"),
+            ("key describe", "a b"),
+            ("key revoke", "a b"),
             ("cert inspect", "a.pem b.pem"),
             ("shard describe --dataset d", "a b"),
             ("rendezvous close", "a b"),

@@ -3,7 +3,8 @@
 use crate::naive::Model;
 use rollout_ledger::id::{RunNo, SessionId};
 use rollout_ledger::{
-    CheckpointOp, DatasetOp, OpKind, Rejection, Scope, ShardOp, TokenOp, TrainerOp, op,
+    CheckpointOp, DatasetOp, OpKind, Rejection, Scope, ShardOp, TokenOp, TrainerOp, check_version,
+    op,
 };
 
 /// What an operation is about.
@@ -17,6 +18,10 @@ impl Model {
     /// The refusal of an operation outside of its caller's scope.
     pub(crate) fn denied(&self, scope: &Scope, kind: &OpKind) -> Option<Rejection> {
         let Scope::Namespaces(allowed) = scope else { return None };
+        // The ledger refuses a kind of a later version first, and so does the model's function of that kind.
+        if check_version(kind, self.version).is_err() {
+            return None;
+        }
         match self.about(kind) {
             About::Namespace(name) if allowed.contains(&name) => None,
             About::Namespace(name) => Some(Rejection::NamespaceDenied(name)),

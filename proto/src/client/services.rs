@@ -125,6 +125,13 @@ pub fn tokens(channel: Channel) -> v1::tokens_client::TokensClient<Channel> {
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
+/// The service for API keys.
+pub fn keys(channel: Channel) -> v1::keys_client::KeysClient<Channel> {
+    v1::keys_client::KeysClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 /// The service that renews certificates.
 pub fn enrollment(channel: Channel) -> v1::enrolment_client::EnrolmentClient<Channel> {
     v1::enrolment_client::EnrolmentClient::new(channel)

@@ -49,7 +49,7 @@ impl Fleet {
     /// When it is refused.
     pub fn create_api_key(&self, name: &str, args: &[&str]) -> Result<ApiKey> {
         let made = self.ctl_json(&[&["key", "create", name], args].concat())?;
-        let text = made["key"].as_str().context("no key")?.to_owned();
+        let text = made["apiKey"].as_str().context("no key")?.to_owned();
         let id = text.split('_').nth(1).context("a key without an id")?.to_owned();
         Ok(ApiKey { id, text })
     }

@@ -27,6 +27,7 @@ fn a_refused_dry_run_ends_as_the_command_does_and_a_granted_one_changes_nothing(
         ("checkpoint abort nobody 3", 4),
         ("checkpoint label nobody 3 best", 4),
         ("token revoke nobody", 4),
+        ("key revoke nobody", 4),
         ("cert unrevoke worker/nobody", 4),
         ("cert revoke admin/operator", 6),
     ] {

@@ -97,7 +97,7 @@ fn every_member_accepts_a_new_key_at_once_and_no_wrong_or_revoked_one() -> Resul
             ensure!(code(&answer) == "invalid_api_key", "{member}: {}", answer.body);
         }
     }
-    let out = fleet.ctl(&["key", "revoke", &key.id, "--yes"])?;
+    let out = fleet.ctl(&["key", "revoke", &key.id])?;
     ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     every_member_refuses(&fleet, &caller, &key);
     fleet.passed()

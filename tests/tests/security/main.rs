@@ -1,5 +1,6 @@
 //! Certificates, roles, revocation and the audit log.
 
+mod api_keys;
 mod audit;
 mod authorization;
 mod certificates;

@@ -58,6 +58,15 @@ pub(in crate::openai) fn form(fields: &[Field<'_>]) -> Vec<u8> {
     body
 }
 
+fn text<'a>(name: &'a str, content: &'a [u8]) -> Field<'a> {
+    (name, None, content)
+}
+
+/// The field of the content.
+fn named<'a>(filename: Option<&'a str>, content: &'a [u8]) -> Field<'a> {
+    ("file", filename, content)
+}
+
 impl Bench {
     pub(in crate::openai) fn new() -> Self {
         let dir = Arc::new(tempfile::tempdir().expect("a directory"));
@@ -203,20 +212,20 @@ async fn a_wrong_form_is_refused_and_leaves_no_content() {
     let bench = Bench::new();
     let file: Field<'_> = ("file", Some("in.jsonl"), b"x");
     let purpose: Field<'_> = ("purpose", None, b"batch");
-    let other = |purpose: &'static [u8]| ("purpose", None, purpose);
+    let other = |purpose: &'static [u8]| text("purpose", purpose);
     let long = "n".repeat(256);
     for (fields, code, param) in [
         (vec![file], "missing_required_parameter", "purpose"),
         (vec![purpose], "missing_required_parameter", "file"),
-        (vec![purpose, ("file", None, b"x")], "missing_required_parameter", "file"),
-        (vec![purpose, ("file", Some(&long), b"x")], "invalid_value", "file"),
-        (vec![purpose, ("file", Some("a"), b"")], "empty_file", "file"),
+        (vec![purpose, named(None, b"x")], "missing_required_parameter", "file"),
+        (vec![purpose, named(Some(&long), b"x")], "invalid_value", "file"),
+        (vec![purpose, named(Some("a"), b"")], "empty_file", "file"),
         (vec![file, file, purpose], "invalid_value", "file"),
         (vec![file, other(b"assistants")], "invalid_value", "purpose"),
         (vec![file, other(b"batch_output")], "invalid_value", "purpose"),
-        (vec![file, purpose, ("model", None, b"m")], "unknown_parameter", ""),
+        (vec![file, purpose, text("model", b"m")], "unknown_parameter", ""),
         (
-            vec![file, purpose, ("expires_after[seconds]", None, b"3600")],
+            vec![file, purpose, text("expires_after[seconds]", b"3600")],
             "missing_required_parameter",
             "expires_after[anchor]",
         ),
@@ -224,8 +233,8 @@ async fn a_wrong_form_is_refused_and_leaves_no_content() {
             vec![
                 file,
                 purpose,
-                ("expires_after[anchor]", None, b"created_at"),
-                ("expires_after[seconds]", None, b"60"),
+                text("expires_after[anchor]", b"created_at"),
+                text("expires_after[seconds]", b"60"),
             ],
             "invalid_value",
             "expires_after.seconds",

@@ -1,7 +1,7 @@
 //! The cluster, its members, and the traffic between them.
 
 use super::{Case, Does, case, default};
-use crate::fixture::{DIGEST, Fixture};
+use crate::fixture::{DIGEST, Fixture, KEY};
 use rollout_proto::v1;
 
 pub(super) fn cluster(f: &Fixture) -> Vec<Case> {
@@ -91,11 +91,25 @@ pub(super) fn enrollment(f: &Fixture) -> Vec<Case> {
         ..Default::default()
     };
     let withdraw = v1::WithdrawRequest { request: f.id(), identity: "worker/nobody".into() };
+    let create_key = v1::CreateKeyRequest {
+        request: f.id(),
+        id: "aB3dE6gH".into(),
+        name: "ci".into(),
+        role: "client".into(),
+        secret_hash: DIGEST.to_vec().into(),
+        ..Default::default()
+    };
+    let describe_key = v1::DescribeKeyRequest { id: KEY.into() };
+    let revoke_key = v1::RevokeKeyRequest { request: f.id(), id: "nobodys1".into() };
     let enroll = v1::EnrolRequest { token: "rack".into(), name: "w7".into(), ..Default::default() };
     vec![
         case("Tokens/CreateToken", Refuse, &create),
         case("Tokens/ListTokens", Read, &v1::ListTokensRequest {}),
         case("Tokens/RevokeToken", Refuse, &revoke),
+        case("Keys/CreateKey", Change, &create_key),
+        case("Keys/ListKeys", Read, &v1::ListKeysRequest::default()),
+        case("Keys/DescribeKey", Read, &describe_key),
+        case("Keys/RevokeKey", Refuse, &revoke_key),
         case("Enrolment/Enrol", Refuse, &enroll),
         case("Enrolment/Renew", Refuse, &v1::RenewRequest::default()),
         case("Certificates/Revoke", Change, &revoke_certificates),

@@ -41,6 +41,10 @@ use crate::rolloutctl::context::show::ShowArgs as ContextShowArgs;
 use crate::rolloutctl::context::use_::UseArgs;
 use crate::rolloutctl::errors::explain::ExplainArgs;
 use crate::rolloutctl::errors::list::ListArgs as ErrorsListArgs;
+use crate::rolloutctl::key::create::CreateArgs as KeyCreateArgs;
+use crate::rolloutctl::key::describe::DescribeArgs as KeyDescribeArgs;
+use crate::rolloutctl::key::list::ListArgs as KeyListArgs;
+use crate::rolloutctl::key::revoke::RevokeArgs as KeyRevokeArgs;
 use crate::rolloutctl::leader::show::ShowArgs;
 use crate::rolloutctl::leader::transfer::TransferArgs;
 use crate::rolloutctl::member::add::AddArgs;
@@ -153,6 +157,20 @@ branch! {
         List(TokenListArgs),
         /// Revoke a join token. Certificates issued with it stay valid: revoke them with `cert revoke`
         Revoke(RevokeArgs),
+    }
+}
+
+branch! {
+    /// Verbs of `key`.
+    enum KeyVerb {
+        /// Create an API key for the namespace; prints the key once
+        Create(KeyCreateArgs),
+        /// List the valid API keys, newest first, without their secrets
+        List(KeyListArgs),
+        /// Show one API key, without its secret
+        Describe(KeyDescribeArgs),
+        /// Revoke an API key: every member refuses it
+        Revoke(KeyRevokeArgs),
     }
 }
 

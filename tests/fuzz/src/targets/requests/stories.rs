@@ -188,6 +188,18 @@ fn operators() -> Story {
     story.send(42, &set);
     let (name, request) = ("r".to_owned(), story.id());
     story.send(43, &v1::SetWeightRequest { name, request, weight: 3, ..Default::default() });
+    let key = v1::CreateKeyRequest {
+        request: story.id(),
+        id: "aB3dE6gH".into(),
+        name: "ci".into(),
+        role: "client".into(),
+        secret_hash: vec![1; 32].into(),
+        ttl_ms: 60_000,
+        ..Default::default()
+    };
+    story.send(44, &key);
+    let (id, request) = ("aB3dE6gH".to_owned(), story.id());
+    story.send(45, &v1::RevokeKeyRequest { request, id });
     let action = v1::RunAction::Cancel.into();
     let (name, request) = ("r".to_owned(), story.id());
     story.send(4, &v1::ControlRunRequest { name, request, action, ..Default::default() });
