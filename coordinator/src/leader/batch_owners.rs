@@ -1,9 +1,9 @@
 //! Assigns the work of OpenAI batches to members: reading their files, and writing their output.
 //!
-//! *Invariant:* a member has at most [`AT_A_TIME`] batches, and the others wait in the ledger, which bounds their number.
-//! The leader gets work only if no follower answers, so that reading files does not delay heartbeats. Namespaces take
-//! turns: the one whose batches have the fewest owners comes first, and within it the oldest batch. If an owner is gone,
-//! another member gets its work under a later fence, so a member that is only slow does no harm.
+//! *Invariant:* a member has at most [`AT_A_TIME`] batches, and the others wait in the ledger, which bounds their
+//! number. The leader gets work only if no follower answers, so that reading files does not delay heartbeats.
+//! Namespaces take turns: the one whose batches have the fewest owners comes first, and within it the oldest batch. If
+//! an owner is gone, another member gets its work under a later fence, so a member that is only slow does no harm.
 //!
 //! Absent: the work itself. A member finds its own in the ledger (`Ledger::batch_tasks_of`).
 

@@ -44,8 +44,9 @@ pub struct Forgettable {
 }
 
 impl Ledger {
-    /// What is due by `now`, the leader's time: in an idle cluster the log's own time stands still for a while. Nothing is
-    /// due for the run of a batch that has not ended, because its output is made from the run's rows. The defaults apply to runs without own settings; a `retention_ms` of 0 keeps sealed runs forever.
+    /// What is due by `now`, the leader's time: in an idle cluster the log's own time stands still for a while. The
+    /// defaults apply to runs without own settings; a `retention_ms` of 0 keeps sealed runs forever. Nothing is due for
+    /// the run of a batch that has not ended, because the batch's output is made from the run's rows.
     pub fn forgettable(&self, now: LedgerMs, run_ttl_ms: u64, retention_ms: u64) -> Forgettable {
         let or = |own: u64, default: u64| if own == 0 { default } else { own };
         let since = |at: LedgerMs| now.0.saturating_sub(at.0);

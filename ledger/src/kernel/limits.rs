@@ -246,8 +246,8 @@ pub const BATCHES_OPEN_MAX: usize = 4096;
 pub const BATCHES_IN_NAMESPACE_MAX: u64 = 20_000;
 /// Batches of all namespaces. An ended one of the same namespace makes room.
 pub const BATCHES_MAX: u64 = 100_000;
-/// Bytes of texts in the records of the batches of one namespace: metadata, options and errors. As with their number, ended
-/// batches make room. The errors of batches that fail may exceed this.
+/// Bytes of texts in the records of the batches of one namespace: metadata, options and errors. As with their number,
+/// ended batches make room. The errors of batches that fail may exceed this.
 pub const BATCH_BYTES_IN_NAMESPACE_MAX: u64 = 64 << 20;
 /// The same of all namespaces.
 pub const BATCH_BYTES_MAX: u64 = 256 << 20;

@@ -1,7 +1,7 @@
 //! Assigns the present work of a batch to a member.
 //!
-//! *Invariant:* an assignment gives a greater fence than all before it, and operations with an earlier fence are refused
-//! from then on. So of two members that work on a batch, only the one that was assigned last changes it.
+//! *Invariant:* an assignment gives a greater fence than all before it, and operations with an earlier fence are
+//! refused from then on. So of two members that work on a batch, only the one that was assigned last changes it.
 //! Absent: which member gets what, which the leader decides.
 
 use crate::kernel::id::BatchFence;

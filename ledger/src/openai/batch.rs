@@ -7,8 +7,8 @@
 //! While a batch has work for a member (validation, or writing its output files), the leader assigns it to one. Each
 //! assignment gives a fence, a later one a greater fence, and the ledger refuses operations with any other fence.
 //!
-//! Absent: the status of a batch that has a run, which follows from that of the run (`batch_view.rs`); the segments of a
-//! batch in validation, which have records of their own (`batch_image.rs`).
+//! Absent: the status of a batch that has a run, which follows from that of the run (`batch_view.rs`); the segments of
+//! a batch in validation, which have records of their own (`batch_image.rs`).
 
 use crate::kernel::id::{BatchFence, LedgerMs, RunNo};
 use crate::kernel::limits;

@@ -1,8 +1,8 @@
 //! Image records of batches.
 //!
-//! *Invariant:* as in [`crate::machine::image`]. Keys: `E\x05` and the number of a batch; `E\x06`, the number of a batch in
-//! validation, and that of a record with up to [`SEGMENTS_PER_RECORD`] of its segments. They are below the tag of join
-//! tokens, as the keys of files are.
+//! *Invariant:* as in [`crate::machine::image`]. Keys: `E\x05` and the number of a batch; `E\x06`, the number of a
+//! batch in validation, and that of a record with up to [`SEGMENTS_PER_RECORD`] of its segments. They are below the tag
+//! of join tokens, as the keys of files are.
 
 use crate::kernel::codec;
 use crate::kernel::id::BatchNo;

@@ -1,7 +1,8 @@
 //! The output files of a batch, as its last operation names them.
 //!
-//! *Invariant:* they are files like any other, and count for the namespace and the API key of the batch. Bounds of files
-//! do not refuse them: rows that have run keep their results. A batch has two, and the number of batches is bounded.
+//! *Invariant:* they are files like any other, and count for the namespace and the API key of the batch. Bounds of
+//! files do not refuse them: rows that have run keep their results. A batch has two, and the number of batches is
+//! bounded.
 
 use crate::kernel::id::LedgerMs;
 use crate::kernel::limits;

@@ -1,7 +1,7 @@
 //! Batches as services and members read them: small copies, never references.
 //!
-//! *Invariant:* a batch that has a run and no end has the status that follows from the run: nothing else can end the run
-//! without the batch knowing it, whether its client, its deadline or an operator does. Reading changes nothing.
+//! *Invariant:* a batch that has a run and no end has the status that follows from the run: nothing else can end the
+//! run without the batch knowing it, whether its client, its deadline or an operator does. Reading changes nothing.
 //! Absent: the shape of OpenAI's JSON.
 
 use crate::batch::run::RunState;
@@ -126,8 +126,8 @@ impl Ledger {
         self.batches.get(id).map(|batch| self.view_batch(batch))
     }
 
-    /// Up to `max` batches of a namespace, the newest first, from the first one that is older than `after` on; and whether
-    /// there are more. `None` if `after` is no batch of the namespace.
+    /// Up to `max` batches of a namespace, the newest first, from the first one that is older than `after` on; and
+    /// whether there are more. `None` if `after` is no batch of the namespace.
     pub fn batch_views(
         &self,
         namespace: &str,

@@ -1,8 +1,8 @@
 //! All batches, their indexes, and which of their records differ from the image.
 //!
-//! *Invariant:* the functions of this file keep the indexes: a batch is found by its id, by its run, and by what makes its
-//! creation idempotent; those that have not ended are counted by namespace and by API key; those that have are listed by
-//! the time at which their records are removed. An idempotency key is remembered for
+//! *Invariant:* the functions of this file keep the indexes: a batch is found by its id, by its run, and by what makes
+//! its creation idempotent; those that have not ended are counted by namespace and by API key; those that have are
+//! listed by the time at which their records are removed. An idempotency key is remembered for
 //! [`limits::IDEMPOTENCY_MS`], so only older batches make room.
 //!
 //! Absent: rules for changes, which are beside the operations, and records of the image (`batch_image.rs`).

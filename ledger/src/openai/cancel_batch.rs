@@ -1,7 +1,7 @@
 //! Cancels a batch.
 //!
-//! *Invariant:* a batch whose cancellation was answered ends as `cancelled`, whatever its run does. A batch without a run
-//! ends at once: no row of it has run.
+//! *Invariant:* a batch whose cancellation was answered ends as `cancelled`, whatever its run does. A batch without a
+//! run ends at once: no row of it has run.
 
 use crate::batch::run::RunState;
 use crate::kernel::openai_refusal::OpenAiRefusal;

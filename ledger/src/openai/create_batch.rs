@@ -1,7 +1,7 @@
 //! Creates a batch, or finds the one that the same request created before.
 //!
-//! *Invariant:* requests with the same idempotency key and the same body create one batch: the key is committed with the
-//! batch, in one operation. Limits of namespaces and API keys are checked here, so they are exact.
+//! *Invariant:* requests with the same idempotency key and the same body create one batch: the key is committed with
+//! the batch, in one operation. Limits of namespaces and API keys are checked here, so they are exact.
 
 use crate::batch::create_run::check_folder;
 use crate::identity::api_key::KeyLimits;

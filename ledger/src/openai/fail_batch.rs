@@ -1,7 +1,7 @@
 //! Ends a batch whose file is invalid.
 //!
-//! *Invariant:* no row of it has run, and it has no run: there is nothing else to undo. The objects of its segments belong
-//! to no run, so the garbage collector removes them.
+//! *Invariant:* no row of it has run, and it has no run: there is nothing else to undo. The objects of its segments
+//! belong to no run, so the garbage collector removes them.
 
 use crate::kernel::id::BatchFence;
 use crate::kernel::limits;

@@ -1,8 +1,8 @@
 //! Ends a batch whose run has ended and whose output files are written.
 //!
-//! *Invariant:* the output files and the end of the batch are one operation: a batch never ends without its output, and no
-//! output file belongs to a batch that has another one. The end is the one for which the output was written: a batch that
-//! is cancelled meanwhile needs other lines for its unfinished rows.
+//! *Invariant:* the output files and the end of the batch are one operation: a batch never ends without its output, and
+//! no output file belongs to a batch that has another one. The end is the one for which the output was written: a batch
+//! that is cancelled meanwhile needs other lines for its unfinished rows.
 //! Absent: bounds of an API key for stored bytes. The rows have run, so their output is kept.
 
 use crate::batch::run::RunState;

@@ -1,7 +1,7 @@
 //! Starts a batch whose whole file is valid: it gets its run, with all rows.
 //!
-//! *Invariant:* the run is made whole in one operation, so no row runs before the whole file is valid. Its deadline is the
-//! batch's completion window, counted from the creation of the batch.
+//! *Invariant:* the run is made whole in one operation, so no row runs before the whole file is valid. Its deadline is
+//! the batch's completion window, counted from the creation of the batch.
 
 use crate::batch::create_run::WholeRun;
 use crate::batch::spec::RunSpec;

@@ -1,5 +1,5 @@
-//! Batches in the model: a list that is searched from scratch each time. And the actions on them. No story lasts as long as
-//! an idempotency key.
+//! Batches in the model: a list that is searched from scratch each time. And the actions on them. No story lasts as
+//! long as an idempotency key.
 
 use crate::meanings::{blob, spec};
 use crate::naive::{Model, Outcome};
