@@ -1,7 +1,7 @@
 //! `/v1/batches`: batches of the caller's namespace.
 //!
-//! *Invariant:* a batch of another namespace is answered as one that does not exist. Faults of a request are errors of its
-//! answer; faults of the file's content appear in the batch, which then has failed.
+//! *Invariant:* a batch of another namespace is answered as one that does not exist. Faults of a request are errors of
+//! its answer; faults of the file's content appear in the batch, which then has failed.
 //! Absent: reading the file and writing the output, which members do after the answer.
 
 mod create;
@@ -11,6 +11,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
+use crate::observe::audit;
 use crate::openai::auth::KeyCaller;
 use crate::openai::error::ApiError;
 use crate::openai::page::{ListParams, Page};
@@ -74,6 +75,7 @@ async fn cancel(
     Extension(caller): Extension<Arc<KeyCaller>>,
     Path(id): Path<String>,
 ) -> Result<Json<BatchObject>, ApiError> {
+    audit::about("batch", &id);
     api.read().await?;
     found(&api, &caller, &id)?;
     api.apply(&caller, OpKind::CancelBatch(op::CancelBatch { batch: id.clone() })).await?;

@@ -111,14 +111,15 @@ impl TestCluster {
         self.op(OpKind::Register(Box::new(registration)));
     }
 
-    /// Registers a worker with one slot whose engine serves these routes, separated by spaces.
+    /// Registers a worker with one slot whose engine serves these routes, separated by spaces. It replaces its
+    /// predecessor.
     pub(crate) fn register_routes(&self, namespace: &str, routes: &str) {
         let versions = [(ROUTES_PROPERTY.to_owned(), routes.to_owned())].into();
         let models = vec!["m".to_owned()];
         let registration = Registration {
             namespace: namespace.into(),
             name: "w-routes".into(),
-            instance: 1,
+            instance: self.0.ledger.lock().applied().index,
             slots: vec![SlotOffer { models, versions, ..SlotOffer::default() }],
             ..Registration::default()
         };

@@ -5,6 +5,7 @@
 
 use super::object::BatchObject;
 use super::{found, request};
+use crate::observe::audit;
 use crate::openai::auth::KeyCaller;
 use crate::openai::error::{ApiError, shown};
 use crate::openai::idempotency::idempotency_key;
@@ -33,6 +34,7 @@ pub(super) async fn create(
     api.read().await?;
     check_endpoint(&api, &caller, &spec, idempotency.as_ref())?;
     let id = new_id(BATCH_ID_PREFIX);
+    audit::about("batch", &id);
     let cluster = api.ledger(|l| format!("{:032x}", u128::from_be_bytes(l.cluster_id())));
     let decl = BatchDecl {
         folder: run_folder(&id, &cluster, rand::random()),
@@ -44,7 +46,11 @@ pub(super) async fn create(
         spec,
     };
     match api.apply(&caller, OpKind::CreateBatch(Box::new(decl))).await? {
-        (_, Reply::Batch { id, .. }) => found(&api, &caller, &id).map(Json),
+        (_, Reply::Batch { id, .. }) => {
+            // The request may be a repeat.
+            audit::about("batch", &id);
+            found(&api, &caller, &id).map(Json)
+        }
         (_, reply) => Err(ApiError::internal(format!("an unexpected reply: {reply:?}"))),
     }
 }

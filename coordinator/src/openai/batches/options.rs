@@ -1,7 +1,7 @@
 //! Settings of a batch's run that OpenAI's API does not have: the field `rollout` of a request.
 //!
-//! *Invariant:* equal settings are stored as equal texts, and absent ones as an empty text. The ledger's own bounds of a
-//! run decide which values are allowed.
+//! *Invariant:* equal settings are stored as equal texts, and absent ones as an empty text. The ledger's own bounds of
+//! a run decide which values are allowed.
 
 use crate::openai::error::ApiError;
 use rollout_ledger::{EngineSpec, Rejection, RunSpec};
@@ -66,8 +66,8 @@ impl RunOptions {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The spec of a run whose batch gave no settings. Its failed rows never pause it: nobody would resume it before its
-    /// window ends.
+    /// The spec of a run whose batch gave no settings. Its failed rows never pause it: nobody would resume it before
+    /// its window ends.
     pub(crate) fn defaults() -> RunSpec {
         RunSpec {
             priority: 5,

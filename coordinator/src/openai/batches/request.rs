@@ -22,8 +22,7 @@ pub(super) type Body = Map<String, Value>;
 /// 400.
 pub(super) fn spec(body: &Body) -> Result<BatchSpec, ApiError> {
     if present(body, "stream").is_some_and(|stream| *stream != Value::Bool(false)) {
-        let message =
-            "A batch has no streams: read its output while it runs, or when it has ended.";
+        let message = "A batch does not support streaming.";
         let error = ApiError::new(StatusCode::BAD_REQUEST, "streaming_unsupported", message);
         return Err(error.with_param("stream"));
     }
