@@ -62,7 +62,7 @@ async fn known_figures(
     spec: &v1::RunSpec,
     tokenizer: Tokenizer,
 ) -> (Tokenizer, ClusterSpeed) {
-    let figures = match connect.settings_over(&Context::of_batch_file(&config)) {
+    let figures = match connect.settings_over(&Context::of_batch_file(config)) {
         Ok(settings) => match (settings.client(None), &spec.engine) {
             (Ok(client), Some(engine)) => {
                 cluster_speed::fetch(&client, &settings.namespace, engine).await
