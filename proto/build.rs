@@ -33,8 +33,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "namespace",
         "enrolment",
         "certificates",
-        "forward",
         "keys",
+        "forward",
     ]
     .map(|f| format!("rollout/v1/{f}.proto"));
     println!("cargo:rerun-if-changed=proto");

@@ -20,8 +20,9 @@ install -D -m 755 -s "$programs" "$data/platlib/rollout/_bin/rollout-programs"
 "$work/env/bin/python" -m pip install --quiet --require-hashes --no-deps -r "$here/maturin.lock" \
   -r "$here/auditwheel.lock"
 # The tag `linux` promises nothing. To choose a better one, maturin would examine the extension module only, although
-# the executable may need a newer glibc.
-"$work/env/bin/maturin" build --quiet --release --locked --interpreter "$work/env/bin/python" \
+# the executable may need a newer glibc. Unset SOURCE_DATE_EPOCH, or build scripts compile their C libraries again.
+# auditwheel sets the times of the files in the wheel.
+env -u SOURCE_DATE_EPOCH "$work/env/bin/maturin" build --quiet --release --locked --interpreter "$work/env/bin/python" \
   --manifest-path "$package/Cargo.toml" --compatibility linux --out "$work/wheels"
 built="$(echo "$work"/wheels/*.whl)"
 

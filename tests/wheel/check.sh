@@ -39,7 +39,8 @@ headers="$("$first" -c 'import sysconfig; print(sysconfig.get_path("include"))')
   { echo "wheel: $headers/Python.h is missing; on Debian, install python3-dev" >&2; exit 1; }
 
 # As `make release-binaries`: with the commit, and searched for seeded bugs.
-(cd "$root" && cargo xtask release --build-only)
+# Build scripts that compile C run again for each value of SOURCE_DATE_EPOCH. No program contains that time.
+(cd "$root" && env -u SOURCE_DATE_EPOCH cargo xtask release --build-only)
 programs="$(cd "$root" && realpath "${CARGO_TARGET_DIR:-target}/release/rollout-programs")"
 commit="${ROLLOUT_COMMIT:-$(git -C "$root" rev-parse HEAD || true)}"
 # One extension module serves all versions, so the oldest one builds it.

@@ -16,8 +16,19 @@ use std::process::Command;
 pub(super) const PROVENANCE: &str = "provenance.json";
 /// The crate that builds RocksDB or links a prebuilt one.
 const ROCKSDB: &str = "librocksdb-sys";
-/// Variables that change what compilers do.
-const VARIABLES: [&str; 6] = ["RUSTFLAGS", "CC", "CXX", "CFLAGS", "CXXFLAGS", "ROCKSDB_STATIC"];
+/// Variables that change what compilers do. The last three wrap or replace rustc, or link another library.
+const VARIABLES: [&str; 10] = [
+    "RUSTFLAGS",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CARGO_BUILD_TARGET",
+    "CC",
+    "CXX",
+    "CFLAGS",
+    "CXXFLAGS",
+    "RUSTC",
+    "RUSTC_WRAPPER",
+    "ROCKSDB_STATIC",
+];
 
 /// The source of a release, its builder, and the time of the build.
 pub(super) struct Build {
