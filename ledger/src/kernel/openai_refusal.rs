@@ -24,7 +24,7 @@ pub enum OpenAiRefusal {
         users: u32,
     },
     /// The content was written too long ago, or is being removed.
-    #[error("the content took longer than an hour to arrive: send it again")]
+    #[error("the content was removed, or took longer than an hour to arrive: send it again")]
     ContentStale,
     /// No such upload.
     #[error("no upload {0}: it has expired or never existed")]
