@@ -42,8 +42,10 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(vec![Step::Version(4)]),
     ];
     let members = prop_oneof![4 => Just(Vec::new()), 1 => member_story()];
-    (version, story, tokens, members).prop_map(|(version, story, tokens, members)| {
-        version.into_iter().chain(story).chain(tokens).chain(members).collect()
+    let keys = prop_oneof![4 => Just(Vec::new()), 1 => key_story()];
+    let rest = (tokens, members, keys);
+    (version, story, rest).prop_map(|(version, story, (tokens, members, keys))| {
+        version.into_iter().chain(story).chain(tokens).chain(members).chain(keys).collect()
     })
 }
 

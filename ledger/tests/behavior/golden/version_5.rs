@@ -77,7 +77,7 @@ fn the_bytes_of_batches_are_locked() {
     assert_eq!(loaded.state_digest(), ledger.state_digest());
     // A batch without its segments, and segments without their batch.
     for tag in [5, 6] {
-        let less = all.iter().filter(|(key, _)| !matches!(key, [b'E', of, ..] if *of == tag));
+        let less = all.iter().filter(|(key, _)| !matches!(key[..], [b'E', of, ..] if of == tag));
         assert!(Ledger::load(less.cloned()).is_err(), "loaded without records {tag}");
     }
 }
