@@ -37,6 +37,7 @@ mod sealed;
 mod segment;
 #[cfg(feature = "tables")]
 mod spool;
+mod usage;
 
 use std::sync::Arc;
 
@@ -48,9 +49,9 @@ use rollout_storage::BlobStore;
 use self::failures::Failures;
 use self::format::{Lines, OutputFormat};
 pub use self::output_sink::local_dir;
-pub use self::piece::{Piece, Reading};
+pub use self::piece::{LeftOut, Piece, Reading};
 use self::segment::Step;
-pub use self::segment::{Fetch, SegmentOutput};
+pub use self::segment::{Fetch, ReadBounds, SegmentOutput};
 use crate::submission::error::BatchError;
 
 /// Segments that are fetched and formatted ahead of the current one, each up to its first piece.

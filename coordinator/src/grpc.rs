@@ -65,7 +65,7 @@ pub(crate) use dry_run::DryRunsService;
 pub(crate) use dry_run::fuzzed as fuzzed_dry_run;
 pub(crate) use enrollment::EnrollmentService;
 pub(crate) use events::EventsService;
-pub(crate) use forward::{FORWARD_OP_BYTES_MAX, ForwardService};
+pub(crate) use forward::{BATCH_CALLER, FORWARD_OP_BYTES_MAX, ForwardService};
 pub(crate) use items::ItemsService;
 pub(crate) use job::JobsService;
 pub(crate) use keys::KeysService;

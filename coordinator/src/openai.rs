@@ -10,6 +10,7 @@
 
 mod answer;
 pub(crate) mod auth;
+pub(crate) mod batch_work;
 pub(crate) mod batches;
 mod content;
 pub(crate) mod error;

@@ -31,6 +31,7 @@ use crate::observe::audit::{AuditLayer, AuditLog};
 use crate::observe::metrics::MetricsPage;
 use crate::observe::open_files::{self, Bounded, Shares};
 use crate::observe::telemetry;
+use crate::openai::batch_work::BatchWork;
 use crate::openai::listener::{ApiPort, ApiServer};
 use anyhow::{Context, Result};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -115,6 +116,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
         digest_pace: DigestPace::default(),
         config,
     });
+    let batches = BatchWork::start(shared.clone(), store.clone(), stop.clone())?;
     let servers = ports.serve(&shares, (shared.clone(), audit), store, &stop)?;
     let retention = shared.config.retention;
     let collect = move |leader: &Arc<LeaderState>| gc::start(leader, &stores, retention);
@@ -129,6 +131,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     );
     let alive = until_stopped(hangup, shared).await?;
     stop_gently(&node, &current, &stop).await;
+    drop(batches);
     servers.end().await;
     revoking.abort();
     node.stop().await;

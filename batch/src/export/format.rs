@@ -133,6 +133,19 @@ impl Lines {
         }
     }
 
+    /// Appends the line of a row whose outcome does not fit into its file.
+    pub(super) fn write_left_out(
+        &self,
+        out: &mut String,
+        item_id: [u8; 32],
+        input: &[u8],
+    ) -> Result<(), String> {
+        match self {
+            Self::Rows(_) => Err("this format has no line without an outcome".to_owned()),
+            Self::Openai(lines) => lines.write_left_out(out, item_id, input),
+        }
+    }
+
     /// Appends the line of a failed row whose input is no longer readable.
     pub(super) fn write_without_input(
         &self,

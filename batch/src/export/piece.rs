@@ -1,7 +1,7 @@
 //! Owns: some rows of a segment combined with their results.
 //!
 //! Invariant: each row has one outcome or, if that is allowed, none. A result counts only if the part's row names this
-//! row. A piece holds at most [`PIECE_BYTES`] of results, or one row. Needed rows are copied out of a part, so memory
+//! row. A piece holds at most the bound's bytes of results, or one row. Needed rows are copied out of a part, so memory
 //! does not grow with the number of parts that a segment's rows are spread over.
 //! Absent: where the rows go.
 
@@ -11,18 +11,18 @@ use futures::TryStreamExt;
 use futures::stream::FuturesUnordered;
 use rollout_proto::v1;
 use rollout_storage::{BlobError, Part, PartRowKind};
-use serde::Deserialize;
 use tokio::sync::SemaphorePermit;
 
 use super::failures::Failures;
 use super::parts::{digest_of, fetch};
 use super::row::Outcome;
 use super::segment::{Fetch, SegmentOutput};
+use super::usage::Usage;
 use crate::submission::error::BatchError;
 
-/// Bytes of results in a piece.
-const PIECE_BYTES: u64 = 16 << 20;
-/// Parts that are in use at a time. At their maximum size that is 256 MiB.
+/// Bytes of results in a piece, unless [`ReadBounds`](super::segment::ReadBounds) says otherwise.
+pub(super) const PIECE_BYTES: u64 = 16 << 20;
+/// Parts that are in use at a time, unless the bounds say otherwise. At their maximum size that is 256 MiB.
 pub(super) const PARTS_AT_A_TIME: usize = 16;
 /// How many of these one segment may use.
 const PARTS_AHEAD: usize = 8;
@@ -44,18 +44,36 @@ pub struct Piece {
     pub open: u64,
     /// Tokens of the prompts of completed rows.
     pub prompt_tokens: u64,
+    /// Of these, from a cache, as an OpenAI response says.
+    pub cached_tokens: u64,
     /// Tokens of their completions.
     pub completion_tokens: u64,
+    /// Of these, for reasoning, as an OpenAI response says.
+    pub reasoning_tokens: u64,
     /// Why rows failed.
     pub failures: Failures,
 }
 
-/// The cost that a result reports.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Usage {
-    prompt_tokens: u64,
-    completion_tokens: u64,
+impl Piece {
+    fn add_usage(&mut self, used: Usage) {
+        // Saturating, because a worker may report any number.
+        for (sum, tokens) in [
+            (&mut self.prompt_tokens, used.prompt_tokens),
+            (&mut self.cached_tokens, used.cached_tokens),
+            (&mut self.completion_tokens, used.completion_tokens),
+            (&mut self.reasoning_tokens, used.reasoning_tokens),
+        ] {
+            *sum = sum.saturating_add(tokens);
+        }
+    }
+}
+
+/// Which lines leave out what a row's result or failure says, because their file has no room for it. They are lines of
+/// errors.jsonl.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LeftOut {
+    pub results: bool,
+    pub failures: bool,
 }
 
 /// A segment that is being read.
@@ -63,6 +81,8 @@ pub struct Reading<'a> {
     fetch: &'a Fetch,
     listed: v1::ReadResultsResponse,
     pub segment: SegmentOutput,
+    /// For the next pieces. Only OpenAI's format has such lines.
+    pub left_out: LeftOut,
     /// The first row of the next piece, counted from the segment's first.
     next: usize,
     /// The next failure.
@@ -87,6 +107,7 @@ struct FoundRows {
     first: usize,
     end: usize,
     bytes: u64,
+    bytes_max: u64,
     rows: BTreeMap<usize, FoundRow>,
 }
 
@@ -97,7 +118,7 @@ impl FoundRows {
         }
         self.bytes += found.body.len() as u64;
         self.rows.insert(row, found);
-        while self.bytes > PIECE_BYTES
+        while self.bytes > self.bytes_max
             && let Some(last) = self.rows.keys().next_back().copied()
         {
             // A larger row gets its own piece.
@@ -122,10 +143,11 @@ impl<'a> Reading<'a> {
         listed: v1::ReadResultsResponse,
         segment: SegmentOutput,
     ) -> Self {
-        Self { fetch, listed, segment, next: 0, failure: 0 }
+        let left_out = LeftOut::default();
+        Self { fetch, listed, segment, left_out, next: 0, failure: 0 }
     }
 
-    /// The next rows, in the order of the input, at most [`PIECE_BYTES`] of results; None after the last.
+    /// The next rows, in the order of the input, as many as the bound of a piece allows; None after the last.
     ///
     /// # Errors
     /// An object cannot be read, or contradicts the ledger.
@@ -189,7 +211,8 @@ impl<'a> Reading<'a> {
     /// The result of each row that has one, as far as they fit into a piece.
     async fn results(&self) -> Result<FoundRows, BatchError> {
         let (first, end) = (self.next, self.listed.parts.len());
-        let mut found = FoundRows { first, end, bytes: 0, rows: BTreeMap::new() };
+        let bytes_max = self.fetch.piece_bytes;
+        let mut found = FoundRows { first, end, bytes: 0, bytes_max, rows: BTreeMap::new() };
         let mut wanted = self.wanted()?.into_iter();
         let mut fetching = FuturesUnordered::new();
         loop {
@@ -252,7 +275,7 @@ impl<'a> Reading<'a> {
             let row = failure.row.saturating_sub(self.listed.first_row) as usize;
             let Some(blob) = text.filter(|_| row < found.end) else { continue };
             bytes = bytes.saturating_add(blob.bytes);
-            if bytes > PIECE_BYTES && row > found.first {
+            if bytes > found.bytes_max && row > found.first {
                 found.end_before(row);
                 return Ok(texts);
             }
@@ -289,18 +312,23 @@ impl<'a> Reading<'a> {
                 piece.open += 1;
                 continue;
             };
-            let (lines, count) = match outcome {
+            let (lines, count, left_out) = match outcome {
                 Outcome::Done { body, .. } => {
-                    let used: Usage = serde_json::from_slice(body).unwrap_or_default();
-                    // Saturating, because a worker may report any number.
-                    piece.prompt_tokens = piece.prompt_tokens.saturating_add(used.prompt_tokens);
-                    piece.completion_tokens =
-                        piece.completion_tokens.saturating_add(used.completion_tokens);
-                    (&mut piece.completions, &mut piece.done)
+                    piece.add_usage(Usage::of(body));
+                    match self.left_out.results {
+                        true => (&mut piece.errors, &mut piece.done, true),
+                        false => (&mut piece.completions, &mut piece.done, false),
+                    }
                 }
-                Outcome::Failed { .. } => (&mut piece.errors, &mut piece.failed),
+                Outcome::Failed { .. } => {
+                    (&mut piece.errors, &mut piece.failed, self.left_out.failures)
+                }
             };
-            let written = self.fetch.format.write(lines, row.item_id, row.body, &outcome);
+            let format = &self.fetch.format;
+            let written = match left_out {
+                true => format.write_left_out(lines, row.item_id, row.body),
+                false => format.write(lines, row.item_id, row.body, &outcome),
+            };
             written.map_err(|message| self.wrong_row(number, &message))?;
             *count += 1;
             if let Outcome::Failed { failure, .. } = outcome {

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::format::Lines;
 use super::parts::{CACHE_BYTES, ObjectError, PartCache, digest_of, fetch};
-use super::piece::{PARTS_AT_A_TIME, Piece, Reading};
+use super::piece::{PARTS_AT_A_TIME, PIECE_BYTES, Piece, Reading};
 use crate::submission::error::BatchError;
 
 /// Steps of a segment that wait to be taken: its beginning and a piece, or two pieces.
@@ -41,12 +41,30 @@ pub(super) enum Step {
     Rows(Piece),
 }
 
+/// What reading may keep in memory, besides the segment's input and a piece's lines.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadBounds {
+    /// Bytes of cached parts, or one part.
+    pub cache_bytes: u64,
+    /// Parts in use at a time, over all segments.
+    pub parts_in_use: usize,
+    /// Bytes of results in a piece, or one result.
+    pub piece_bytes: u64,
+}
+
+impl Default for ReadBounds {
+    fn default() -> Self {
+        Self { cache_bytes: CACHE_BYTES, parts_in_use: PARTS_AT_A_TIME, piece_bytes: PIECE_BYTES }
+    }
+}
+
 /// Reads segments of one run, several at a time if the caller wants.
 pub struct Fetch {
     pub(super) store: BlobStore,
     pub(super) parts: PartCache,
     /// Bounds how many parts are in use at a time, over all segments.
     pub(super) in_use: Semaphore,
+    pub(super) piece_bytes: u64,
     pub(super) format: Lines,
     pub(super) run: String,
     pub(super) partial: bool,
@@ -64,9 +82,20 @@ impl Fetch {
     /// For the run of that name, whose objects are in `store`. With `partial`, rows may lack an outcome. They get the
     /// line that the format has for them, if any.
     pub fn new(store: BlobStore, format: Lines, run: String, partial: bool) -> Self {
-        let parts = PartCache::new(store.clone(), CACHE_BYTES);
-        let in_use = Semaphore::new(PARTS_AT_A_TIME);
-        Self { store, parts, in_use, format, run, partial }
+        Self::bounded(store, format, run, partial, ReadBounds::default())
+    }
+
+    /// The same within other bounds.
+    pub fn bounded(
+        store: BlobStore,
+        format: Lines,
+        run: String,
+        partial: bool,
+        bounds: ReadBounds,
+    ) -> Self {
+        let parts = PartCache::new(store.clone(), bounds.cache_bytes);
+        let in_use = Semaphore::new(bounds.parts_in_use);
+        Self { store, parts, in_use, piece_bytes: bounds.piece_bytes, format, run, partial }
     }
 
     /// Reads a segment in a separate task, which waits while its steps are not taken.

@@ -12,7 +12,9 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-pub use self::validate::{ERRORS_MAX, Invalid, Limits, Report, ValidateError, validate};
+pub use self::validate::{
+    ERRORS_MAX, EachRow, Invalid, Limits, NotTaken, Pass, Report, ValidateError, validate,
+};
 use super::chunk::{Chunk, ChunkReader, LINE_BYTES_MAX};
 use super::line_fault::{LineCode, LineFault};
 use super::row::{Row, RowError};
@@ -48,6 +50,8 @@ pub struct BatchRow<'a> {
     /// The line without its end and the space around it: the body of a segment's row.
     pub text: &'a str,
     pub row: Row<'a>,
+    /// The model of all rows.
+    pub model: &'a str,
     /// The position of the next line, from which reading may be resumed.
     pub next: Position,
 }
@@ -151,7 +155,8 @@ impl<R: Read> BatchFile<R> {
         let next = Position { offset: self.offset(), lines: self.lines };
         let (number, bytes) = (self.lines, &self.chunk[line]);
         let read = read_line(bytes, &mut self.checks, &self.sampling);
-        let row = read.map(|(text, row)| BatchRow { line: number, text, row, next });
+        let model = self.checks.model.as_deref().unwrap_or_default();
+        let row = read.map(|(text, row)| BatchRow { line: number, text, row, model, next });
         Ok(Some(row.map_err(|error| LineProblem { line: number, error })))
     }
 

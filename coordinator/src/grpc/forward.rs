@@ -1,4 +1,5 @@
-//! `Forward`: what another member asks of the leader for the callers of its HTTP API.
+//! `Forward`: what another member asks of the leader for the callers of its HTTP API, and for the batches that it works
+//! on.
 //!
 //! *Invariant:* an operation acts only in the namespaces that its request lists, and a request without any is refused.
 //! Only members may call, and the member that sends a request has authenticated the key on whose behalf it acts. A
@@ -16,6 +17,9 @@ use tonic::{Request, Response, Status};
 
 /// Size limit of an operation, in its encoding.
 pub(crate) const FORWARD_OP_BYTES_MAX: usize = 256 * 1024;
+
+/// What the name of a batch's work begins with, as a caller.
+pub(crate) const BATCH_CALLER: &str = "batch:";
 
 #[derive(Clone)]
 pub(crate) struct ForwardService(pub(crate) Arc<Shared>);
@@ -59,13 +63,13 @@ fn op_in(bytes: &[u8]) -> Result<OpKind, RpcError> {
     OpKind::decode(bytes).ok_or_else(|| invalid(unknown))
 }
 
-/// The holder of an API key, as the sender's authentication has found it. No certificate can have such a name.
+/// The holder of an API key, as the sender's authentication has found it, or a batch. No certificate can have such a name.
 fn caller_in(name: String, role: &str, namespaces: Vec<String>) -> Result<Identity, RpcError> {
     if namespaces.is_empty() {
         return Err(invalid("namespaces is empty: a key has at least one"));
     }
-    if !name.starts_with("key:") {
-        return Err(invalid("on_behalf is not the name of a key, key:ID"));
+    if !name.starts_with("key:") && !name.starts_with(BATCH_CALLER) {
+        return Err(invalid("on_behalf is not the name of a key, key:ID, or of a batch, batch:ID"));
     }
     let role = match role.parse() {
         Ok(role @ (Role::Client | Role::Admin)) => role,
@@ -88,7 +92,10 @@ mod tests {
         let caller = of("key:abcdefgh", "client", &["team"]).expect("a key");
         assert_eq!(caller.to_string(), "client/key:abcdefgh");
         assert!(caller.allows_namespace("team") && !caller.allows_namespace("other"));
-        assert!(of("key:abcdefgh", "client", &[]).is_err(), "it could act everywhere");
+        assert!(of("batch:batch_1", "client", &["team"]).is_ok());
+        for name in ["key:abcdefgh", "batch:batch_1"] {
+            assert!(of(name, "client", &[]).is_err(), "it could act everywhere");
+        }
         assert!(of("ann", "admin", &["team"]).is_err());
         for role in ["viewer", "member", "worker", "newcomer", ""] {
             assert!(of("key:abcdefgh", role, &["team"]).is_err(), "{role}");

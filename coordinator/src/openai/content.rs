@@ -130,6 +130,14 @@ impl ContentWriter {
         }
     }
 
+    /// Waits until no piece is being stored. The writer then holds less than a piece.
+    ///
+    /// # Errors
+    /// The store refused a piece.
+    pub(super) async fn settle(&mut self) -> Result<(), BlobError> {
+        self.stored().await
+    }
+
     /// Stores the rest, and waits until all of it is durable.
     ///
     /// # Errors

@@ -93,6 +93,15 @@ impl ApiState {
         }
     }
 
+    /// Applies an operation of this member's own work on behalf of `who`, within its namespaces. The reply may be a
+    /// rejection; this member's ledger contains the change.
+    ///
+    /// # Errors
+    /// No leader has answered in time. The operation may take effect nevertheless.
+    pub(crate) async fn propose(&self, who: Identity, op: OpKind) -> Result<Reply, ApiError> {
+        Ok(self.cluster.apply(who, op).await?.1)
+    }
+
     /// See [`Cluster::check_contact`].
     pub(crate) fn check_contact(&self) -> Result<(), ApiError> {
         self.cluster.check_contact()

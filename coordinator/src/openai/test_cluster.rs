@@ -33,6 +33,8 @@ struct State {
     lacks: Mutex<Vec<OpKind>>,
     reads: AtomicU64,
     cut_off: AtomicBool,
+    /// How many operations this member still gets an answer for.
+    answers: AtomicU64,
     store: BlobStore,
 }
 
@@ -51,6 +53,7 @@ impl TestCluster {
             lacks: Mutex::default(),
             reads: AtomicU64::new(0),
             cut_off: AtomicBool::new(false),
+            answers: AtomicU64::new(u64::MAX),
             store: BlobStore::open(url).expect("a store"),
         }));
         this.command(Body::OpenEpoch);
@@ -128,6 +131,16 @@ impl TestCluster {
         self.0.cut_off.store(true, Ordering::SeqCst);
     }
 
+    /// This member reaches the leader for so many further operations.
+    pub(crate) fn answer_only(&self, operations: u64) {
+        self.0.answers.store(operations, Ordering::SeqCst);
+    }
+
+    /// It is this time, and what is due happens.
+    pub(crate) fn tick(&self, at: u64) {
+        self.0.command_at(LedgerMs(at), Body::Tick);
+    }
+
     /// How many reads were confirmed.
     pub(crate) fn reads(&self) -> u64 {
         self.0.reads.load(Ordering::SeqCst)
@@ -150,9 +163,13 @@ pub(crate) fn create_key(id: &str, namespace: &str, role: KeyRole, limits: KeyLi
 
 impl State {
     fn command(&self, body: Body) -> (u64, Vec<Reply>) {
+        self.command_at(LedgerMs(0), body)
+    }
+
+    fn command_at(&self, at: LedgerMs, body: Body) -> (u64, Vec<Reply>) {
         let mut ledger = self.ledger.lock();
         let index = ledger.applied().index + 1;
-        let command = Command { epoch: CoordEpoch(1), at: LedgerMs(0), wall_ms: 1_000, body };
+        let command = Command { epoch: CoordEpoch(1), at, wall_ms: 1_000, body };
         let entry = EntryId { index, term: 1 };
         (index, ledger.apply(entry, &command.encode()).expect("a known command"))
     }
@@ -179,6 +196,10 @@ impl Cluster for State {
     fn apply(&self, caller: Identity, op: OpKind) -> BoxFuture<'_, Result<(u64, Reply), ApiError>> {
         async move {
             self.check_contact()?;
+            let one_less = |left: u64| left.checked_sub(1);
+            if self.answers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_err() {
+                return Err(ApiError::no_leader("this member reaches the leader no more"));
+            }
             let scope = Scope::Namespaces(caller.namespaces);
             let (index, mut replies) =
                 self.command(Body::ScopedOps(vec![ScopedOp { scope, op: Op::from(op) }]));

@@ -72,8 +72,8 @@ pub const ENGINE_DIED_STRIKES_MAX: u32 = 2;
 pub const WORKER_CRASHES_MAX: u32 = 3;
 /// How long other slots come before the slot whose engine died of a row, for that row.
 pub const OTHER_SLOTS_FIRST_MS: u64 = 10_000;
-/// The same from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on: how long rows that an engine died of wait for a second
-/// slot. After that the slot that had them decides.
+/// The same from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on: how long rows that an engine died of wait for a
+/// second slot. After that the slot that had them decides.
 pub const SECOND_SLOT_WAIT_MS: u64 = 600_000;
 /// How long the ledger's cordon lasts for a slot that failed rows that others completed, unless the slot finishes a
 /// row.
@@ -86,8 +86,8 @@ pub const CORDON_AFTER_DEFAULT: u32 = 3;
 pub const CORDON_AFTER: std::ops::RangeInclusive<u32> = 1..=20;
 /// Incidents that are remembered against a slot beyond those that cordon it, because rows may be guilty of some.
 pub const INCIDENTS_SPARE: usize = 5;
-/// The share in percent of a model's ready slots that the ledger itself may cordon: at least one slot, and never the last.
-/// From [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on.
+/// The share in percent of a model's ready slots that the ledger itself may cordon: at least one slot, and never the
+/// last. From [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on.
 pub const CORDONED_PERCENT_MAX: usize = 20;
 /// Workers of one namespace that operators may have cordoned, including workers that are gone.
 pub const CORDONS_MAX: usize = 4096;
@@ -232,8 +232,8 @@ pub const UPLOAD_PART_BYTES_MAX: u64 = 64 << 20;
 pub const UPLOAD_PARTS_MAX: usize = 1000;
 /// Ledger time after which an upload is forgotten.
 pub const UPLOAD_TTL_MS: u64 = 60 * 60 * 1000;
-/// Folders of expired files and uploads that one `Tick` hands to the garbage collector; the next one continues. The last
-/// file or upload may exceed the limit.
+/// Folders of expired files and uploads that one `Tick` hands to the garbage collector; the next one continues. The
+/// last file or upload may exceed the limit.
 pub const TICK_FOLDERS_MAX: usize = 4096;
 /// Samples per shard of a dataset without its own setting.
 pub const SHARD_SAMPLES_DEFAULT: u32 = 10_000;

@@ -9,6 +9,7 @@ mod failures;
 mod fleets;
 mod formats;
 mod gc;
+mod http_batches;
 mod leases;
 mod open_input;
 mod openai_engine;

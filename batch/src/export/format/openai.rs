@@ -4,6 +4,8 @@
 //! give equal files.
 //! Absent: what a body contains.
 
+use std::borrow::Cow;
+
 use rollout_proto::v1;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -38,11 +40,17 @@ impl Unfinished {
     }
 }
 
+/// The error of a row whose outcome does not fit into its file.
+const LEFT_OUT_CODE: &str = "output_too_large";
+const LEFT_OUT_MESSAGE: &str = "The outcome of this request does not fit into the files of the batch; `rollout export` writes it.";
+
 /// Writes such lines.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenaiLines {
     /// Rows without an outcome get an error line that says so; if none, they get no line.
     pub unfinished: Option<Unfinished>,
+    /// The message of a row that failed without a response says how many attempts it had.
+    pub attempts: bool,
 }
 
 #[derive(Deserialize)]
@@ -97,7 +105,7 @@ impl OpenaiLines {
                         out.push_str(response.get());
                         out.push_str(",\"error\":null}\n");
                     }
-                    None => write_error(out, &failure.code, &failure.message),
+                    None => write_error(out, &failure.code, &self.message(failure)),
                 }
             }
         }
@@ -120,11 +128,29 @@ impl OpenaiLines {
         Ok(())
     }
 
+    pub(super) fn write_left_out(
+        self,
+        out: &mut String,
+        item_id: [u8; 32],
+        input: &[u8],
+    ) -> Result<(), String> {
+        begin(out, item_id, input)?;
+        write_error(out, LEFT_OUT_CODE, LEFT_OUT_MESSAGE);
+        Ok(())
+    }
+
     pub(super) fn write_without_input(self, out: &mut String, failure: &v1::FailedRow) {
         out.push_str("{\"id\":\"batch_req_row_");
         out.push_str(&failure.row.to_string());
         out.push_str("\",\"custom_id\":null");
-        write_error(out, &failure.code, &failure.message);
+        write_error(out, &failure.code, &self.message(failure));
+    }
+
+    fn message(self, failure: &v1::FailedRow) -> Cow<'_, str> {
+        match self.attempts && failure.attempts > 0 {
+            true => format!("{} (attempts: {})", failure.message, failure.attempts).into(),
+            false => (&*failure.message).into(),
+        }
     }
 }
 
@@ -193,7 +219,9 @@ mod tests {
     fn a_row_without_an_outcome_gets_a_line_that_says_why_the_batch_ended() {
         let written = |unfinished| {
             let mut out = String::new();
-            OpenaiLines { unfinished }.write_unfinished(&mut out, [0xab; 32], INPUT).unwrap();
+            OpenaiLines { unfinished, attempts: true }
+                .write_unfinished(&mut out, [0xab; 32], INPUT)
+                .unwrap();
             out
         };
         let expected = |error: &str| {
@@ -209,6 +237,15 @@ mod tests {
     }
 
     #[test]
+    fn a_line_without_its_outcome_is_short() {
+        let mut out = String::new();
+        OpenaiLines::default().write_left_out(&mut out, [0xab; 32], INPUT).unwrap();
+        assert!(out.contains(r#""code":"output_too_large""#), "{out}");
+        // The bounds of a batch's files count on this.
+        assert!(out.len() - r#""a\u00e9""#.len() <= 256, "{out}");
+    }
+
+    #[test]
     fn a_refusal_is_the_servers_answer_or_an_error_object() {
         let answer = r#"{"response":{"status_code":400,"request_id":"r","body":{"error":{}}}}"#;
         let expected =
@@ -218,5 +255,13 @@ mod tests {
         let expected =
             r#","response":null,"error":{"code":"ENGINE_REFUSED_ROW","message":"no \"luck\""}}"#;
         assert!(failed("no \"luck\"", Some("words")).contains(expected));
+        let (code, message) = ("WORKER_LOST".into(), "the worker died".into());
+        let failure = v1::FailedRow { code, message, attempts: 2, ..Default::default() };
+        let (mut out, lines) = (String::new(), OpenaiLines { attempts: true, unfinished: None });
+        let outcome = Outcome::Failed { failure: &failure, part: None, body: None, text: None };
+        lines.write(&mut out, [0; 32], INPUT, &outcome).unwrap();
+        let expected =
+            r#""error":{"code":"WORKER_LOST","message":"the worker died (attempts: 2)"}"#;
+        assert!(out.contains(expected), "{out}");
     }
 }

@@ -1,6 +1,5 @@
 use super::super::duplicates::Duplicates;
 use super::super::scan::ScanControl;
-use super::validate::validate_with;
 use super::*;
 
 const ENDPOINT: &str = "/v1/chat/completions";
@@ -93,11 +92,80 @@ fn repeated_ids_are_found_in_temporary_files_too() {
         text += &format!("{}\n", line(&(n % 1999).to_string(), "m"));
     }
     let ids = Duplicates::new(1024, dir.path());
-    let control = ScanControl::default();
-    let report = validate_with(text.as_bytes(), checks(), NO_LIMITS, ids, &control).unwrap();
+    let (from, rows, control) = (Position::default(), 0, &ScanControl::default());
+    let pass = Pass { checks: checks(), limits: NO_LIMITS, from, rows, ids, control };
+    let report = pass.run(text.as_bytes(), &mut |_| Ok(())).unwrap();
     let found: Vec<_> = report.errors.iter().map(|e| (e.fault.code, e.line)).collect();
     assert_eq!(found, [(LineCode::DuplicateCustomId, Some(2000))]);
     assert_eq!(report.errors[0].message, "line 1 has the same \"custom_id\"");
+}
+
+#[test]
+fn a_pass_over_the_rest_of_a_file_reports_what_one_over_the_whole_file_does() {
+    let mut text: String = (0..10).map(|n| line(&n.to_string(), "m") + "\n").collect();
+    // Of the first line, and of one that the rest has too.
+    text += &format!("{}\n{}\n{}\n", line("0", "m"), line("8", "m"), line("a", "other"));
+    let dir = tempfile::tempdir().unwrap();
+    let control = &ScanControl::default();
+    let run = |pass: Pass<'_>, each: &mut EachRow<'_>| {
+        let rest = &text.as_bytes()[pass.from.offset as usize..];
+        pass.run(rest, each).unwrap()
+    };
+    let begin = || Pass {
+        checks: checks(),
+        limits: NO_LIMITS,
+        from: Position::default(),
+        rows: 0,
+        ids: Duplicates::new(1 << 20, dir.path()),
+        control,
+    };
+    let mut seen = Vec::new();
+    let whole = run(begin(), &mut |row| {
+        seen.push((row.row.id_json.as_deref().unwrap().to_owned(), row.line, row.next));
+        Ok(())
+    });
+    let codes = |report: &Report| -> Vec<_> {
+        report.errors.iter().map(|error| (error.fault.code.name(), error.line)).collect()
+    };
+    let (repeated, other) = ("duplicate_custom_id", "mismatched_model");
+    assert_eq!(codes(&whole), [(repeated, Some(11)), (repeated, Some(12)), (other, Some(13))]);
+    assert_eq!(seen.len(), 12, "rows before the first error");
+    for before in [1, 5, 10, 12] {
+        let mut pass = begin();
+        for (id, line, next) in &seen[..before] {
+            pass.ids.push(Duplicates::hash(id), 0, *line).unwrap();
+            (pass.rows, pass.from) = (pass.rows + 1, *next);
+        }
+        pass.checks.model = Some("m".to_owned());
+        let mut rows = 0;
+        let rest = run(pass, &mut |_| {
+            rows += 1;
+            Ok(())
+        });
+        assert_eq!((rest, rows), (whole.clone(), 12 - before), "after {before} rows");
+    }
+}
+
+#[test]
+fn the_receiver_of_rows_may_refuse_one_or_end_the_pass() {
+    let text = format!("{}\n{}\n{}\n", line("a", "m"), line("b", "m"), line("c", "m"));
+    let dir = tempfile::tempdir().unwrap();
+    let pass = |each: &mut EachRow<'_>| {
+        let ids = Duplicates::new(1 << 20, dir.path());
+        let (from, rows, control) = (Position::default(), 0, &ScanControl::default());
+        let pass = Pass { checks: checks(), limits: NO_LIMITS, from, rows, ids, control };
+        pass.run(text.as_bytes(), each)
+    };
+    let mut seen = 0;
+    let report = pass(&mut |row| {
+        seen += 1;
+        if row.line == 2 { Err(NotTaken::Invalid("too large".into())) } else { Ok(()) }
+    });
+    let report = report.unwrap();
+    assert_eq!((seen, report.rows), (2, 3), "no row after an error");
+    assert_eq!((report.errors[0].line, &*report.errors[0].message), (Some(2), "too large"));
+    let stopped = pass(&mut |_| Err(NotTaken::Stopped));
+    assert!(matches!(stopped, Err(ValidateError::Stopped)));
 }
 
 #[test]
