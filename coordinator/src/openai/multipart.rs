@@ -25,6 +25,8 @@ const TEXT_BYTES_MAX: usize = 1024;
 const CHUNK_BYTES: usize = 64 << 10;
 /// Bytes that the parser has got and not returned as content: the heads of all fields, and a chunk.
 const UNREAD_MAX: usize = 2 * CHUNK_BYTES;
+/// How often the parser may ask for more in vain. For each field it asks a few times, even if it has the whole field.
+const REFUSALS_MAX: usize = 8 * FIELDS_MAX;
 
 /// A body that has not been read.
 pub(super) struct FormBody {
@@ -46,18 +48,22 @@ impl<S: Send + Sync> FromRequest<S> for FormBody {
     }
 }
 
-/// A body as the parser gets it. The parser asks for more until there is none, so each chunk is followed by a pause:
-/// otherwise a body that arrives faster than it is stored would be collected in memory.
+/// A body as the parser gets it. The parser asks for more until there is none, so each chunk is followed by a pause, and
+/// there is none while a chunk is unread: otherwise a body that arrives faster than it is stored would be collected in
+/// memory.
 struct Chunks {
     body: BodyDataStream,
     rest: Bytes,
     pauses: bool,
+    /// How often the parser asked since the last chunk, while it had more than [`CHUNK_BYTES`].
+    refusals: usize,
     unread: Arc<AtomicUsize>,
 }
 
 impl Chunks {
     fn new(body: Body, unread: Arc<AtomicUsize>) -> Self {
-        Self { body: body.into_data_stream(), rest: Bytes::new(), pauses: false, unread }
+        let body = body.into_data_stream();
+        Self { body, rest: Bytes::new(), pauses: false, refusals: 0, unread }
     }
 }
 
@@ -69,6 +75,15 @@ impl Stream for Chunks {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        if self.unread.load(Ordering::Relaxed) > UNREAD_MAX - CHUNK_BYTES {
+            self.refusals += 1;
+            if self.refusals > REFUSALS_MAX {
+                let text = format!("the heads of the fields have more than {CHUNK_BYTES} bytes");
+                return Poll::Ready(Some(Err(axum::Error::new(std::io::Error::other(text)))));
+            }
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if self.rest.is_empty() {
             self.rest = match ready!(Pin::new(&mut self.body).poll_next(cx)) {
                 Some(Ok(bytes)) => bytes,
@@ -77,11 +92,8 @@ impl Stream for Chunks {
         }
         let len = self.rest.len().min(CHUNK_BYTES);
         let chunk = self.rest.split_to(len);
-        self.pauses = true;
-        if self.unread.fetch_add(len, Ordering::Relaxed) + len > UNREAD_MAX {
-            let text = format!("the heads of the fields have more than {CHUNK_BYTES} bytes");
-            return Poll::Ready(Some(Err(axum::Error::new(std::io::Error::other(text)))));
-        }
+        (self.pauses, self.refusals) = (true, 0);
+        self.unread.fetch_add(len, Ordering::Relaxed);
         Poll::Ready(Some(Ok(chunk)))
     }
 }

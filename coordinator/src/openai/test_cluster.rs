@@ -136,9 +136,10 @@ impl TestCluster {
         self.0.answers.store(operations, Ordering::SeqCst);
     }
 
-    /// It is this time, and what is due happens.
-    pub(crate) fn tick(&self, at: u64) {
-        self.0.command_at(LedgerMs(at), Body::Tick);
+    /// This much time passes, and what is due happens.
+    pub(crate) fn pass(&self, ms: u64) {
+        let at = LedgerMs(self.0.ledger.lock().clock().0 + ms);
+        self.0.command_at(at, Body::Tick);
     }
 
     /// How many reads were confirmed.

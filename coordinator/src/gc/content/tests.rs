@@ -26,13 +26,13 @@ fn a_folder_is_swept_only_when_no_operation_can_name_it_any_more() {
     let due =
         |sweep: &mut Sweep, folders: &[Folder], clock| sweep.due(folders.to_vec(), LedgerMs(clock));
     let (a, b) = (folder("file-a"), folder("file-b"));
-    assert!(due(&mut sweep, &[a.clone()], 10).is_empty());
+    assert!(due(&mut sweep, std::slice::from_ref(&a), 10).is_empty());
     assert!(due(&mut sweep, &[a.clone(), b.clone()], 10 + HOUR).is_empty(), "still just allowed");
     assert_eq!(due(&mut sweep, &[a.clone(), b.clone()], 11 + HOUR), [a.clone()]);
     // A folder that was named meanwhile starts again.
     assert!(due(&mut sweep, &[], 12 + HOUR).is_empty());
-    assert!(due(&mut sweep, &[b.clone()], 11 + 3 * HOUR).is_empty());
-    assert_eq!(due(&mut sweep, &[b.clone()], 12 + 4 * HOUR), [b]);
+    assert!(due(&mut sweep, std::slice::from_ref(&b), 11 + 3 * HOUR).is_empty());
+    assert_eq!(due(&mut sweep, std::slice::from_ref(&b), 12 + 4 * HOUR), [b]);
 }
 
 #[test]

@@ -72,7 +72,7 @@ async fn check_unfinished(end: impl FnOnce(&Bench), status: &str, code: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_did_not_run_before_the_window_ended_have_lines_that_say_so() {
-    let expire = |bench: &Bench| bench.cluster.tick(WINDOW_MS + 1);
+    let expire = |bench: &Bench| bench.cluster.pass(WINDOW_MS + 1);
     check_unfinished(expire, "expired", "batch_expired").await;
 }
 
@@ -89,7 +89,7 @@ async fn rows_that_did_not_run_before_the_cancellation_have_lines_that_say_so() 
 async fn output_for_an_end_that_the_batch_does_not_get_is_removed() {
     let bench = Bench::new();
     bench.started("batch_1", &file_of(2)).await;
-    bench.cluster.tick(WINDOW_MS + 1);
+    bench.cluster.pass(WINDOW_MS + 1);
     let task = bench.assign("batch_1", FIRST);
     let BatchWork::Finish(ends_as) = task.work else { panic!("the run has not ended") };
     let cancel = op::CancelBatch { batch: "batch_1".into() };
