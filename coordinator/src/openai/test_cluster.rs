@@ -138,8 +138,12 @@ impl TestCluster {
 
     /// This much time passes, and what is due happens.
     pub(crate) fn pass(&self, ms: u64) {
-        let at = LedgerMs(self.0.ledger.lock().clock().0 + ms);
-        self.0.command_at(at, Body::Tick);
+        let now = self.0.ledger.lock().clock().0;
+        let steps = (now..now + ms).step_by(limits::CLOCK_STEP_MAX_MS as usize).skip(1);
+        for at in steps.chain([now + ms]) {
+            let replies = self.0.command_at(LedgerMs(at), Body::Tick).1;
+            assert!(!matches!(replies[..], [Reply::Rejected(_)]), "{replies:?}");
+        }
     }
 
     /// How many reads were confirmed.
