@@ -27,14 +27,8 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
     ];
     let story = (begin, story).prop_map(|(begin, story)| begin.into_iter().chain(story).collect());
     let story = prop_oneof![2 => story, 1 => training_story()];
-    let tokens = prop_oneof![
-        2 => Just(Vec::new()),
-        2 => token_story(),
-        1 => key_story(),
-        1 => file_story(),
-        1 => batch_story(),
-        1 => revocation_story(),
-    ];
+    let tokens = prop_oneof![2 => Just(Vec::new()), 2 => token_story(), 1 => revocation_story()];
+    let openai = prop_oneof![5 => Just(Vec::new()), 1 => file_story(), 2 => batch_story()];
     // In half of them shares are fair from the beginning; in others they may become so on the way.
     let version = prop_oneof![
         2 => Just(Vec::new()),
@@ -43,9 +37,10 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
     ];
     let members = prop_oneof![4 => Just(Vec::new()), 1 => member_story()];
     let keys = prop_oneof![4 => Just(Vec::new()), 1 => key_story()];
-    let rest = (tokens, members, keys);
-    (version, story, rest).prop_map(|(version, story, (tokens, members, keys))| {
-        version.into_iter().chain(story).chain(tokens).chain(members).chain(keys).collect()
+    let first = (version, story).prop_map(|(version, story)| version.into_iter().chain(story));
+    let rest = (tokens, members, keys, openai);
+    (first, rest).prop_map(|(first, (tokens, members, keys, openai))| {
+        first.chain(tokens).chain(members).chain(keys).chain(openai).collect()
     })
 }
 
