@@ -29,7 +29,7 @@ fn view() -> BatchView {
         run: None,
         created_ms: CREATED_MS + 900,
         in_progress_ms: None,
-        expires_ms: CREATED_MS + 86_400_900,
+        expires_ms: Some(CREATED_MS + 86_400_900),
         finalizing_ms: None,
         cancelling_ms: None,
         ended_ms: None,
