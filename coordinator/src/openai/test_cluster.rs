@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
 use rollout_ledger::{
     ApiKeySpec, Body, Command, EntryId, KeyLimits, KeyRole, Ledger, Op, OpKind, ROUTES_PROPERTY,
-    Registration, Reply, SUPPORTED_VERSIONS, Scope, ScopedOp, SlotOffer, op,
+    Registration, Reply, SUPPORTED_VERSIONS, Scope, ScopedOp, SlotOffer, limits, op,
 };
 use rollout_proto::Identity;
 use rollout_storage::BlobStore;
