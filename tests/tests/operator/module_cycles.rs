@@ -42,7 +42,7 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("jepsen/src/lib.rs", "workload", &["item", "submitter", "trainers", "worker"]),
     ("jepsen/src/lib.rs", "workload", &["shard_trainer", "shards"]),
     // `machine` has the state that each operation changes, and calls each operation.
-    ("ledger/src/lib.rs", "", &["batch", "fleet", "identity", "machine", "training"]),
+    ("ledger/src/lib.rs", "", &["batch", "fleet", "identity", "machine", "openai", "training"]),
     // A run has its records, and their operations change the run.
     (
         "ledger/src/lib.rs",
