@@ -367,6 +367,11 @@ impl Model {
         if number != have {
             return Err(Rejection::SegmentConflict { number, have });
         }
+        // Each line has ten bytes.
+        if op.offset <= offset || op.lines < offset / 10 + rows_of(&op.segments) {
+            let why = "the position in the file does not advance";
+            return Err(Rejection::Invalid(why.into()));
+        }
         segments.extend(op.segments);
         let namespace = self.batches[at].decl.namespace.clone();
         self.room_for_rows(&namespace, rows_of(&segments))?;
