@@ -25,6 +25,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use rollout_proto::Identity;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -90,14 +91,24 @@ async fn wrong_method(method: Method) -> ApiError {
 /// How much of an unknown path an error repeats.
 const PATH_SHOWN_BYTES_MAX: usize = 256;
 
-async fn answer(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+fn answer(
+    State(gate): State<Arc<Gate>>,
+    request: Request,
+    next: Next,
+) -> BoxFuture<'static, Response> {
+    // On the heap, so that the futures of connections do not grow.
+    async move { answer_counted(&gate, request, next).await }.boxed()
+}
+
+/// Answers a request, and counts it.
+async fn answer_counted(gate: &Gate, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let id = format!("req_{:024x}", rand::random::<u128>() >> 32);
     let route = route_of(&request);
     let call = call(&id, &route, &request);
-    let mut response = match admit(&gate, request.headers(), request.method()).await {
-        Ok(admitted) => serve(&gate, admitted, call, request, next).await,
-        Err(refusal) => refuse(&gate, refusal, call).await,
+    let mut response = match admit(gate, request.headers(), request.method()).await {
+        Ok(admitted) => serve(gate, admitted, call, request, next).await,
+        Err(refusal) => refuse(gate, refusal, call).await,
     };
     if let Ok(id) = HeaderValue::try_from(id) {
         response.headers_mut().insert(REQUEST_ID, id);

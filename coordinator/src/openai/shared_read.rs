@@ -47,6 +47,7 @@ impl SharedRead {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
     use futures::future::join_all;
     use rollout_proto::ErrorCode;
     use std::sync::Arc;
@@ -68,19 +69,19 @@ mod tests {
             }
         });
         begun.notified().await;
-        let later = (0..100).map(|_| {
-            let asked = asked.clone();
-            reads.index(async move { Ok(10 + asked.fetch_add(1, Ordering::SeqCst)) })
-        });
-        let later = tokio::spawn({
-            let later: Vec<_> = later.map(Box::pin).collect();
-            let answered = async { join_all(later).await };
-            // All of them have come before the first question is answered.
-            go_on.notify_one();
-            async move { answered.await }
-        });
+        let mut later: Vec<_> = (0..100)
+            .map(|_| {
+                let asked = asked.clone();
+                let ask = async move { Ok(10 + asked.fetch_add(1, Ordering::SeqCst)) };
+                Box::pin(reads.index(ask))
+            })
+            .collect();
+        // All of them have come before the first question is answered.
+        later.iter_mut().for_each(|caller| assert!(caller.as_mut().now_or_never().is_none()));
+        go_on.notify_one();
+        let later = join_all(later).await;
         assert_eq!(first.await.expect("no panic").expect("an answer"), 7);
-        for answer in later.await.expect("no panic") {
+        for answer in later {
             assert_eq!(answer.expect("an answer"), 10, "not the answer to the earlier question");
         }
         assert_eq!(asked.load(Ordering::SeqCst), 1);
