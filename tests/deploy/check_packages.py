@@ -11,7 +11,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Third-party packages that may be installed by name.
-ALLOWED = {"skypilot", "torch", "vllm"}
+ALLOWED = {"openai", "skypilot", "torch", "vllm"}
 SUFFIXES = {".md", ".py", ".rs", ".sbatch", ".service", ".sh", ".toml", ".yaml", ".yml", ".Dockerfile"}
 PAGES = ["README.md", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile"]
 FOLDERS = ["docs", "deploy", "worker/python/rollout", "worker/src", "batch/src", "ctl/src"]

@@ -7,17 +7,18 @@ use bytes::Bytes;
 use prost::Message;
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    BarrierSpec, CheckpointOp, DatasetOp, Ledger, Op, OpKind, ParticipantDecl, Policy, Quota,
-    Registration, RendezvousConfig, RevocationOp, RunAction, ShardOp, ShardProgress, ShardRef,
-    TokenOp, TokenSpec, TrainerOp, op,
+    BarrierSpec, CheckpointOp, DatasetOp, Ledger, Op, OpKind, ParticipantDecl, Policy,
+    Registration, RendezvousConfig, RunAction, ShardOp, ShardProgress, ShardRef, TrainerOp, op,
 };
 use rollout_proto::{Identity, Role, v1};
 
+mod operators;
+
 use super::shard::samples_before;
-use super::training_convert::{by_in, decl_in, job_in, on_loss_in, spec_in};
+use super::training_convert::{by_in, decl_in, job_in, on_loss_in};
 use super::{
-    barrier, certificates, checkpoint, checkpoint_manifest, exchange_room, keys,
-    namespace_or_default, rendezvous, runs, settings, store, tokens, work_stream,
+    barrier, checkpoint, checkpoint_manifest, exchange_room, namespace_or_default, rendezvous,
+    runs, store, work_stream,
 };
 use crate::grpc::convert::{self, Checked, Kind, invalid};
 use crate::leader::dispatch;
@@ -50,13 +51,13 @@ pub(crate) fn operations(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec
     match kind % KINDS {
         kind @ 0..7 => of_runs(ledger, kind, bytes),
         kind @ 7..12 => of_workers(ledger, kind, bytes),
-        kind @ 12..18 => of_operators(kind, bytes),
+        kind @ 12..18 => operators::of_operators(kind, bytes),
         kind @ 18..27 => of_jobs(kind, bytes),
-        41 => of_settings(bytes),
+        41 => operators::of_settings(bytes),
         42 => set_deadline(ledger, &read(bytes)?),
         43 => set_weight(ledger, &read(bytes)?),
-        44 => create_key(read(bytes)?),
-        45 => revoke_key(read(bytes)?),
+        44 => operators::create_key(read(bytes)?),
+        45 => operators::revoke_key(read(bytes)?),
         kind => of_training(ledger, kind, bytes),
     }
 }
@@ -139,15 +140,6 @@ fn set_weight(ledger: &Ledger, r: &v1::SetWeightRequest) -> Checked<Vec<Op>> {
     let run = run_of(ledger, &r.namespace, &r.name)?;
     let set = op::SetWeight { run, weight: r.weight };
     one(r.request.as_ref(), OpKind::SetWeight(set))
-}
-
-fn create_key(r: v1::CreateKeyRequest) -> Checked<Vec<Op>> {
-    let request = r.request;
-    one(request.as_ref(), OpKind::CreateApiKey(keys::create_in(r)?))
-}
-
-fn revoke_key(r: v1::RevokeKeyRequest) -> Checked<Vec<Op>> {
-    one(r.request.as_ref(), OpKind::RevokeApiKey(op::RevokeApiKey { id: r.id }))
 }
 
 fn add_segments(ledger: &Ledger, r: &v1::AddSegmentsRequest) -> Checked<Vec<Op>> {
@@ -251,64 +243,6 @@ fn ops_of_worker(ledger: &Ledger, message: v1::WorkerMessage) -> Checked<Vec<Op>
         }
         None => Err(invalid("a message is empty")),
     }
-}
-
-fn of_operators(kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
-    match kind {
-        12 => {
-            let r: v1::SetQuotaRequest = read(bytes)?;
-            let quota = Quota {
-                namespace: namespace_or_default(&r.namespace),
-                create: r.create,
-                pending_rows_max: r.pending_rows_max,
-                running_rows_max: r.running_rows_max,
-                runs_max: r.runs_max,
-            };
-            one(r.request.as_ref(), OpKind::SetQuota(quota))
-        }
-        13 => {
-            let r: v1::CreateTokenRequest = read(bytes)?;
-            let secret_hash = r.secret_hash[..].try_into();
-            let secret_hash = secret_hash.map_err(|_| invalid("secret_hash must have 32 bytes"))?;
-            let spec = TokenSpec {
-                role: tokens::role_in(&r.role)?,
-                holder: Some(r.holder).filter(|holder| !holder.is_empty()),
-                namespaces: r.namespaces,
-                labels: r.labels.into_iter().collect(),
-                ttl_ms: r.ttl_ms,
-                uses_max: r.uses_max,
-            };
-            let op = TokenOp::Create { name: r.name, secret_hash, spec };
-            one(r.request.as_ref(), OpKind::Token(op))
-        }
-        14 => {
-            let r: v1::RevokeTokenRequest = read(bytes)?;
-            one(r.request.as_ref(), OpKind::Token(TokenOp::Revoke { name: r.name }))
-        }
-        15 => {
-            let r: v1::RevokeRequest = read(bytes)?;
-            let (whose, issued_before_s) = (certificates::whose(&r.identity)?, r.issued_before_s);
-            let op = RevocationOp::Revoke { whose, issued_before_s, reason: r.reason, by: None };
-            one(r.request.as_ref(), OpKind::Revocation(op))
-        }
-        16 => {
-            let r: v1::WithdrawRequest = read(bytes)?;
-            let op = RevocationOp::Withdraw { whose: certificates::whose(&r.identity)?, by: None };
-            one(r.request.as_ref(), OpKind::Revocation(op))
-        }
-        _ => {
-            let r: v1::CreateDatasetRequest = read(bytes)?;
-            let (namespace, name) = (namespace_or_default(&r.namespace), r.name);
-            let op = DatasetOp::Create { namespace, name, spec: Box::new(spec_in(r.spec)?) };
-            one(r.request.as_ref(), OpKind::Dataset(op))
-        }
-    }
-}
-
-fn of_settings(bytes: &[u8]) -> Checked<Vec<Op>> {
-    let r: v1::SetSettingRequest = read(bytes)?;
-    let op = settings::change_in(&r.name, r.value)?;
-    one(r.request.as_ref(), OpKind::Setting(op))
 }
 
 fn of_jobs(kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {

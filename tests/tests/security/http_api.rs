@@ -147,7 +147,12 @@ fn a_member_without_a_quorum_says_when_to_ask_again() -> Result<()> {
     for member in dead {
         fleet.member_process(member).kill();
     }
-    // The first request may be on its way to the leader, and a later one is refused at once.
+    // If it leads, it answers until its lease has ended.
+    eventually("the member refuses requests", PATIENCE, || {
+        let answer = caller.models(&fleet, alone, &key.text).ok()?;
+        (answer.status != 200).then_some(())
+    });
+    // A first request may wait for the next leader, and a later one is refused at once.
     for _ in 0..2 {
         let answer = caller.models(&fleet, alone, &key.text)?;
         ensure!(answer.status == 503, "{}: {}", answer.status, answer.body);
