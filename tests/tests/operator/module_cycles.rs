@@ -26,6 +26,7 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
         "coordinator/src/lib.rs",
         "leader",
         &[
+            "batch_owners",
             "dispatch",
             "exchange_answer",
             "full_disk",
