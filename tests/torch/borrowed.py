@@ -61,7 +61,7 @@ def published(name: str) -> type:
                 text = answer.read().decode()
         except (OSError, http.client.HTTPException) as error:
             # Any failure of the download: refused, too slow, or broken off.
-            not_run.append(f"{name} of torch ({url}: {error})")
+            not_run.append(f"the tests {name} of torch, because {url} could not be downloaded: {error}")
             return getattr(equivalents, name)
         tree = ast.parse(text)
         node = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
@@ -137,7 +137,7 @@ class GatewayBackendTest(BackendTest):
 if __name__ == "__main__":
     ran = unittest.main(argv=sys.argv[:1], exit=False, verbosity=2).result
     for what in not_run:
-        print(f"NOT RUN: {what}; an equivalent of ours ran", flush=True)
+        print(f"NOT RUN: {what}. Our own version of these tests ran instead.", flush=True)
     if not ran.wasSuccessful():
         sys.exit(1)
     print("borrowed done", flush=True)

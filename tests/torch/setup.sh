@@ -7,25 +7,8 @@ here="$(cd "$(dirname "$0")" && pwd)"
 home="${ROLLOUT_TORCH_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/rollout-torch}"
 uv_lock="$here/../vllm/uv.lock"
 stamp="$(cat "$here/requirements.lock" "$uv_lock" | sha256sum | cut -c1-16)"
-env="$home/env-$stamp"
-say() { echo "setup: $*" >&2; }
-
-if [ -f "$env/made" ]; then
-  echo "$env/bin/python"
-  exit 0
-fi
-python="${PYTHON:-}"
-for candidate in "$python" python3.13 python3.12 python3.11 python3; do
-  if [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-    python="$candidate"
-    break
-  fi
-done
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { say "Python 3.11 or newer is needed"; exit 1; }
-say "making $env with $("$python" --version)"
-rm -rf "$env"
-mkdir -p "$home"
-"$python" -m venv "$env"
+. "$here/../python_env.sh"
+begin_env "$home" "$stamp"
 "$env/bin/python" -m pip install --quiet --require-hashes --no-deps -r "$uv_lock"
 # The cache and the environment are on one file system, so nothing is copied.
 export UV_CACHE_DIR="$home/uv-cache"
@@ -33,5 +16,4 @@ export UV_CACHE_DIR="$home/uv-cache"
 rm -rf "$UV_CACHE_DIR"
 say "compiling bytecode, without which an import takes a minute"
 env -u PYTHONDONTWRITEBYTECODE "$env/bin/python" -m compileall -q -j 0 "$env"/lib/python3*/site-packages >/dev/null || true
-touch "$env/made"
-echo "$env/bin/python"
+end_env

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a caller gets the answer to a question that was sent after the caller came. At most one question is on
 //! its way; callers that come meanwhile share the next one.
-//! Absent: whom to ask.
+//! Absent: how the question reaches the leader (`forward`).
 
 use rollout_proto::RpcError;
 use std::sync::atomic::{AtomicU64, Ordering};
